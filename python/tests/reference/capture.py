@@ -1,0 +1,222 @@
+"""transformers on one checkpoint, in this process, with every value of a forward pass captured by gemloupe's names.
+
+    reference = Reference(folder)
+    captured = reference.capture(ids)                  # {name: tensor}, in the order in which the values come to be
+    captured["layers.3.mlp.mlp_output"]                # a standard value
+    captured["layers.3.self_attn.inputs"]              # a module's port: (args, kwargs), the cache excepted
+    reference.capture(ids, edits={"layers.3.layer_output": lambda t: t * 2})["logits"]
+
+An edit returns the replacement of what it is given, or None after writing in place. A standard value is the tensor
+itself, so both ways reach whatever reads it later; replacing a module's input reaches that module alone.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+import transformers
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.gemma3 import modeling_gemma3
+
+# Which module's input or output a standard value is, by paths from the root and from a block.
+ROOT_OUTPUTS = {"embed_tokens": "token_embeddings", "norm": "final_norm_output", "lm_head": "lm_head_output"}
+BLOCK_INPUTS = {
+    "": "layer_input",
+    "self_attn.o_proj": "self_attn.attention_premix",
+    "pre_feedforward_layernorm": "layer_mid",
+    "mlp": "mlp_input",
+    "mlp.down_proj": "mlp.mlp_neurons",
+}
+BLOCK_OUTPUTS = {
+    "input_layernorm": "attention_norm_output",
+    "post_attention_layernorm": "self_attn.attention_output",
+    "pre_feedforward_layernorm": "mlp_norm_output",
+    "mlp.act_fn": "mlp.mlp_activation",
+    "post_feedforward_layernorm": "mlp.mlp_output",
+    "": "layer_output",
+}
+INTERIOR = ("attention_scores", "attention_probabilities")  # of the attention function: captured under eager only
+HEADS_FIRST = tuple(f"attention_{name}" for name in ("queries", "keys", "values", "scores", "probabilities"))
+HEADS_FIRST += tuple(f"{norm}.{port}" for norm in ("q_norm", "k_norm") for port in ("input", "output"))
+READ_ONLY = ("next_token_probs", "attention_mask")
+OUTSIDE = ("", "model", "model.layers", "model.rotary_emb")  # the wrapping of the blocks, not looked at
+
+Edits = Mapping[str, Callable[[torch.Tensor], torch.Tensor | None]]
+NONE: Edits = MappingProxyType({})
+
+
+def snapshot(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone(memory_format=torch.contiguous_format)
+    if isinstance(value, tuple):
+        return tuple(snapshot(item) for item in value)
+    if isinstance(value, dict):
+        return {key: snapshot(item) for key, item in value.items()}
+    return value
+
+
+def positions(mask: torch.Tensor) -> torch.Tensor:
+    """A token's position is the number of tokens before it in its own row."""
+    return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+class Reference:
+    def __init__(self, folder: Path, implementation: str | None = "eager", dtype: torch.dtype | None = None):
+        options = {} if dtype is None else {"dtype": dtype}
+        self.model = transformers.Gemma3ForCausalLM.from_pretrained(
+            folder, attn_implementation=implementation, **options
+        ).eval()
+        self.config = self.model.config
+
+    def inputs(self, ids: torch.Tensor, mask: torch.Tensor | None) -> dict:
+        mask = torch.ones_like(ids) if mask is None else mask
+        padded = {} if mask.all() else {"position_ids": positions(mask)}
+        return {"input_ids": ids, "attention_mask": mask, **padded}
+
+    def logits(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The bare forward pass: nothing hooked, nothing captured."""
+        with torch.no_grad():
+            return self.model(**self.inputs(ids, mask), use_cache=False).logits
+
+    def capture(self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE) -> dict:
+        recorder = _Recorder(edits)
+        inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
+        recorder.values.pop("position_ids", None)
+        with torch.no_grad(), self._hooked(recorder), _interface(recorder):
+            logits = self.model(**inputs, use_cache=False).logits
+        recorder.value("logits", logits)
+        recorder.value("next_token_probs", logits[:, -1].float().softmax(-1))
+        if recorder.edits:
+            raise KeyError(f"never reached: {sorted(recorder.edits)}")
+        return recorder.values
+
+    def block(self, index: int, layer_input: torch.Tensor, mask: torch.Tensor | None = None) -> dict:
+        """The values of one block fed with `layer_input`, so that what an earlier block rounds does not add up."""
+        ids = torch.zeros(layer_input.shape[:2], dtype=torch.long)
+        values = self.capture(ids, mask, {f"layers.{index}.layer_input": lambda _: layer_input})
+        return {name: value for name, value in values.items() if name.startswith(f"layers.{index}.")}
+
+    @contextlib.contextmanager
+    def _hooked(self, recorder):
+        handles = []
+        for path, module in self.model.named_modules():
+            if path in OUTSIDE:
+                continue
+            path = path.removeprefix("model.")
+            before, after = recorder.hooks(path, *_standard_values(path), getattr(self.config, "head_dim", None))
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _standard_values(path: str) -> tuple[str | None, str | None]:
+    if not path.startswith("layers."):
+        return None, ROOT_OUTPUTS.get(path)
+    _, index, *rest = path.split(".", 2)
+    inside = rest[0] if rest else ""
+    read, written = BLOCK_INPUTS.get(inside), BLOCK_OUTPUTS.get(inside)
+    return (read and f"layers.{index}.{read}"), (written and f"layers.{index}.{written}")
+
+
+class _Recorder:
+    def __init__(self, edits: Edits):
+        self.edits, self.values = dict(edits), {}
+
+    def value(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A standard value: what replaces it is copied into it, and so reaches every reader."""
+        if edit := self.edits.pop(name, None):
+            new = edit(tensor)
+            if new is not None:
+                tensor.copy_(new)
+        self.values[name] = snapshot(tensor)
+        return tensor
+
+    def port(self, name: str, value):
+        """A module's input or output: what replaces it is handed on in its place."""
+        if edit := self.edits.pop(name, None):
+            new = edit(value)
+            value = value if new is None else new
+        self.values[name] = snapshot(value)
+        return value
+
+    def hooks(self, path: str, read: str | None, written: str | None, head_dim: int):
+        def before(module, args, kwargs):
+            key = 0 if args else next(iter(kwargs))
+            first = args[0] if args else kwargs[key]
+            if read:
+                heads = read.endswith("attention_premix")
+                self.value(read, first.unflatten(-1, (-1, head_dim)) if heads else first)
+            first = self.port(f"{path}.input", first)
+            args, kwargs = ((first, *args[1:]), kwargs) if args else (args, {**kwargs, key: first})
+            cache = {name: value for name, value in kwargs.items() if name == "cache"}
+            rest = {name: value for name, value in kwargs.items() if name != "cache"}
+            args, rest = self.port(f"{path}.inputs", (args, rest))
+            return args, {**rest, **cache}
+
+        def after(module, args, output):
+            output = self.port(f"{path}.output", output)
+            if written:
+                self.value(written, output)
+            return output
+
+        return before, after
+
+
+# ------------------------------------------------------------------------------------------------ attention
+
+
+@contextlib.contextmanager
+def _interface(recorder: _Recorder):
+    """Queries, keys, values and head outputs where the attention function is called; scores and pattern inside it."""
+
+    def watched(function):
+        def attention(module, queries, keys, values, mask, **options):
+            where = f"layers.{module.layer_idx}.self_attn"
+            for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
+                recorder.value(f"{where}.attention_{name}", tensor)
+            with _Interior(recorder, where):
+                output, weights = function(module, queries, keys, values, mask, **options)
+            return recorder.value(f"{where}.attention_head_outputs", output), weights
+
+        return attention
+
+    eager, sdpa = modeling_gemma3.eager_attention_forward, ALL_ATTENTION_FUNCTIONS["sdpa"]
+    modeling_gemma3.eager_attention_forward = watched(eager)
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = watched(sdpa)
+    try:
+        yield
+    finally:
+        modeling_gemma3.eager_attention_forward = eager
+        ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa
+
+
+class _Interior(TorchFunctionMode):
+    def __init__(self, recorder, where):
+        super().__init__()
+        self.recorder, self.where = recorder, where
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is functional.softmax:
+            self.recorder.value(f"{self.where}.attention_scores", args[0])
+        output = function(*args, **(kwargs or {}))
+        if function is functional.dropout:
+            self.recorder.value(f"{self.where}.attention_probabilities", output)
+        return output
+
+
+# ------------------------------------------------------------------------------------------------ padding
+
+
+def real_rows(name: str, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The rows of a value that belong to tokens: what a padding position computes means nothing."""
+    if name.endswith(HEADS_FIRST):
+        tensor = tensor.transpose(1, 2)
+    return tensor[mask.bool()] if tensor.shape[:2] == mask.shape else tensor
