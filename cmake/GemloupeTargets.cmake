@@ -21,7 +21,8 @@ endfunction()
 # -fPIC everywhere, programs included: a precompiled header only fits code compiled with the same options.
 function(gemloupe_compile_options target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas)
+  target_compile_options(${target} PRIVATE -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas
+    -Wno-restrict)  # GCC 12 warns wrongly at std::string + std::string
   if(GEMLOUPE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${GEMLOUPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     target_link_options(${target} PUBLIC -fsanitize=${GEMLOUPE_SANITIZE})
@@ -41,6 +42,27 @@ function(gemloupe_use_torch target scope)
   target_precompile_headers(${target} REUSE_FROM gemloupe_pch)
 endfunction()
 
+# Every folder in one shared library, with the facade, src/gemloupe/*.cpp, on top.
+function(gemloupe_shared_library)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/gemloupe/*.cpp")
+  if(NOT sources)  # TEMPORARY: until the facade is there
+    return()
+  endif()
+  get_property(folders GLOBAL PROPERTY GEMLOUPE_FOLDERS)
+  add_library(gemloupe SHARED ${sources})
+  add_library(gemloupe::gemloupe ALIAS gemloupe)
+  target_include_directories(gemloupe PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src;${PROJECT_BINARY_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+  target_compile_features(gemloupe PUBLIC cxx_std_20)
+  target_link_libraries(gemloupe PUBLIC nlohmann_json::nlohmann_json PRIVATE ${folders})
+  list(JOIN folders "," whole)
+  set_target_properties(gemloupe PROPERTIES
+    LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${whole}"
+    SOVERSION "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+  gemloupe_compile_options(gemloupe)
+  gemloupe_use_torch(gemloupe PUBLIC)
+endfunction()
+
 # tests/NAME/*.cpp against the folder they mirror: one doctest program a folder.
 function(gemloupe_tests name)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp")
@@ -56,4 +78,16 @@ function(gemloupe_tests name)
     gemloupe_use_torch(gemloupe_${name}_tests PRIVATE)
   endif()
   add_test(NAME ${name} COMMAND gemloupe_${name}_tests)
+endfunction()
+
+# All our headers in one file, for clang-tidy (the tidy preset); each folder's .cpp files show that they stand alone.
+function(gemloupe_tidy)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/*.h")
+  list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"\n")
+  list(JOIN headers "" text)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/headers.cpp" CONTENT "${text}")
+  add_library(gemloupe_tidy OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/headers.cpp")
+  target_link_libraries(gemloupe_tidy PRIVATE gemloupe)
+  gemloupe_compile_options(gemloupe_tidy)
+  set_target_properties(gemloupe_tidy PROPERTIES CXX_CLANG_TIDY "${GEMLOUPE_TIDY}")
 endfunction()

@@ -1,0 +1,51 @@
+# `make demo` and `make test` do everything from a fresh clone: see `make help`.
+VENV := .venv
+PY := $(VENV)/bin/python
+CMAKE := $(VENV)/bin/cmake
+CTEST := $(VENV)/bin/ctest
+CPP_FILES = git ls-files -co --exclude-standard '*.h' '*.cpp'
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build demo test wheel bench lint asan clean
+
+help: ## say what there is to make
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: ## system packages and .venv, nothing when they are there
+	@tools/setup.sh
+
+build: setup ## the library, the command line and the Python package, usable from .venv/bin
+	@$(CMAKE) --preset release >/dev/null
+	@$(CMAKE) --build --preset release
+	@tools/link_build.sh build/release
+
+demo: build ## look inside a real Gemma 3 270M
+	@model=$$($(PY) tools/demo_model.py) && mkdir -p build/demo && \
+	  $(VENV)/bin/gemloupe lens "$$model" "The Eiffel Tower is in the city of" --html build/demo/lens.html
+
+test: build ## every test, C++ and Python
+	@$(CTEST) --preset release
+	@$(PY) -m pytest
+
+wheel: build ## pip install . into a scratch venv, and a look at what it left
+	@tools/test_wheel.sh
+
+bench: build ## speed beside the reference, as ratios
+	@$(PY) bench/bench.py
+
+lint: setup ## formatting, clang-tidy over our headers, ruff, the direction of includes
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(VENV)/bin/clang-format --dry-run -Werror $$($(CPP_FILES))
+	@$(PY) tools/check_includes.py
+	@$(CMAKE) --preset tidy >/dev/null
+	@$(CMAKE) --build --preset tidy
+
+asan: setup ## the C++ tests under the address and undefined-behaviour sanitizers
+	@$(CMAKE) --preset asan >/dev/null
+	@$(CMAKE) --build --preset asan
+	@$(CTEST) --preset asan
+
+clean: ## remove what was built; .venv and the demo's model stay
+	rm -rf build .pytest_cache .ruff_cache python/gemloupe/_core.*.so
