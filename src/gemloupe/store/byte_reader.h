@@ -1,6 +1,7 @@
 // Little-endian values from a file's bytes, never past their end.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +19,7 @@ inline namespace v0 {
 class ByteReader {
  public:
   ByteReader(std::span<const std::byte> bytes, const std::filesystem::path& path, size_t at = 0)
-      : bytes_(bytes), path_(path), at_(at) {}
+      : bytes_(bytes), path_(path), at_(std::min(at, bytes.size())) {}
 
   size_t at() const { return at_; }
   size_t left() const { return bytes_.size() - at_; }

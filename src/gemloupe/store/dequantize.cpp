@@ -15,13 +15,14 @@ namespace {
 using Half = uint16_t;
 
 inline float widen_half(Half half) {
-  const uint32_t sign = (half & 0x8000u) << 16, rest = (half & 0x7FFFu) << 13;
-  const uint32_t normal = rest + (112u << 23);  // the exponent's bias goes from 15 to 127
+  // Signed, because SSE2 compares no unsigned numbers. All halves fit.
+  const int32_t sign = half & 0x8000, rest = (half & 0x7FFF) << 13;
+  const int32_t normal = rest + (112 << 23);  // the exponent's bias goes from 15 to 127
   // A subnormal half, as if its leading bit were there, less that bit: exact, and no float32 here is subnormal.
-  const float small = std::bit_cast<float>(rest + (113u << 23)) - std::bit_cast<float>(113u << 23);
-  uint32_t bits = rest < (1u << 23) ? std::bit_cast<uint32_t>(small) : normal;
-  bits = rest >= (31u << 23) ? rest | 0x7F800000u : bits;
-  return std::bit_cast<float>(bits | sign);
+  const float small = std::bit_cast<float>(rest + (113 << 23)) - std::bit_cast<float>(113 << 23);
+  int32_t bits = rest < (1 << 23) ? std::bit_cast<int32_t>(small) : normal;
+  bits = rest >= (31 << 23) ? rest | 0x7F800000 : bits;
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) | static_cast<uint32_t>(sign) << 16);
 }
 
 inline float widen_bfloat16(uint16_t value) {
@@ -158,12 +159,13 @@ struct Q4_K {
 
   void unpack(float* out) const {
     const float scale = widen_half(d), least = widen_half(dmin);
-    for (int group = 0; group < 8; ++group) {
-      const float dl = scale * static_cast<float>(scales.scale(group));
-      const float ml = least * static_cast<float>(scales.least(group));
-      const uint8_t* q = qs + group / 2 * 32;
-      const int shift = group % 2 * 4;
-      for (int j = 0; j < 32; ++j) out[group * 32 + j] = dl * static_cast<float>((q[j] >> shift) & 15) - ml;
+    auto dl = [&](int group) { return scale * static_cast<float>(scales.scale(group)); };
+    auto ml = [&](int group) { return least * static_cast<float>(scales.least(group)); };
+    for (int pair = 0; pair < 4; ++pair, out += 64) {
+      const uint8_t* q = qs + pair * 32;
+      const float d0 = dl(2 * pair), m0 = ml(2 * pair), d1 = dl(2 * pair + 1), m1 = ml(2 * pair + 1);
+      for (int j = 0; j < 32; ++j) out[j] = d0 * static_cast<float>(q[j] & 15) - m0;
+      for (int j = 0; j < 32; ++j) out[j + 32] = d1 * static_cast<float>(q[j] >> 4) - m1;
     }
   }
 };
