@@ -1,0 +1,40 @@
+// A family: the config keys it reads, and the recipe that writes its forward pass. One file each, found by `model_type`
+// or by a GGUF's architecture.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gemloupe/plan/plan.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+/// What a load option changes in a recipe.
+struct RecipeOptions {
+  std::string attn_implementation;  ///< "", "eager" or "sdpa"
+  /// "default" is what the pages say, "config" what the config says, "none" no cap; else `final_logit_softcap` counts.
+  std::string softcap_choice = "default";
+  double final_logit_softcap = 0;
+};
+
+struct Family {
+  std::string model_type;
+  std::string gguf_architecture;  ///< empty where GGUF has none
+  /// Errors: BadConfig, naming `where`.
+  Config (*read_config)(const json& raw, const std::string& where, const std::vector<std::string>& ignore);
+  Plan (*recipe)(const Config& config, const RecipeOptions& options);
+  /// The config that a GGUF's metadata amounts to, in the keys of config.json.
+  json (*config_from_gguf)(const Checkpoint& checkpoint);
+};
+
+std::span<const Family* const> families();
+
+/// Errors: BadConfig with the model types that there are.
+const Family& find_family(const std::string& model_type, const std::string& where);
+const Family& find_gguf_family(const std::string& architecture, const std::string& where);
+
+}  // namespace v0
+}  // namespace gemloupe

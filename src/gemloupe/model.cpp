@@ -1,0 +1,154 @@
+#include "gemloupe/model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <charconv>
+#include <mutex>
+
+#include "gemloupe/base/errors.h"
+#include "gemloupe/family/family.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+struct Model::Lazy {
+  std::once_flag once;
+  std::optional<Tokenizer> tokenizer;
+};
+
+namespace {
+
+RecipeOptions recipe_options(const LoadOptions& options) {
+  RecipeOptions recipe;
+  recipe.attn_implementation = options.attn_implementation;
+  if (recipe.attn_implementation != "" && recipe.attn_implementation != "eager" && recipe.attn_implementation != "sdpa")
+    throw BadOption("attn_implementation '" + options.attn_implementation +
+                    "' is none of 'eager' (the reference's operations, bit for bit) and 'sdpa' (fused, the default).");
+  const std::string& cap = options.final_logit_softcapping;
+  recipe.softcap_choice = cap;
+  if (cap == "default" || cap == "config" || cap == "none") return recipe;
+  auto [end, error] = std::from_chars(cap.data(), cap.data() + cap.size(), recipe.final_logit_softcap);
+  if (error != std::errc() || end != cap.data() + cap.size() || !(recipe.final_logit_softcap > 0))
+    throw BadOption("final_logit_softcapping '" + cap + "' is none of 'default', 'config', None and a number above 0.");
+  recipe.softcap_choice = "number";
+  return recipe;
+}
+
+const std::string& model_type_of(const json& config, const std::string& where) {
+  if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string())
+    throw BadConfig(where + ": it has no 'model_type', so its family is not known.");
+  return config["model_type"].get_ref<const std::string&>();
+}
+
+Plan plan_of_checkpoint(const Checkpoint& checkpoint, const LoadOptions& options) {
+  if (!checkpoint.is_gguf()) {
+    const std::string where = (checkpoint.path() / "config.json").string();
+    if (checkpoint.config().is_null())
+      throw NotFound(where + ": no such file. A checkpoint folder holds config.json beside its weights.");
+    return plan_of(checkpoint.config(), where, options);
+  }
+  const std::string where = checkpoint.path().string();
+  const json& metadata = checkpoint.gguf_metadata();
+  const Family& family = find_gguf_family(metadata.value("general.architecture", std::string()), where);
+  return plan_of(family.config_from_gguf(checkpoint), where, options);
+}
+
+at::Device parse_device(const std::string& name) {
+  try {
+    return at::Device(name);
+  } catch (const std::exception&) {
+    throw BadOption("device '" + name + "' is not one that libtorch knows, such as 'cpu' or 'cuda:0'.");
+  }
+}
+
+}  // namespace
+
+Plan plan_of(const json& config, const std::string& where, const LoadOptions& options) {
+  const Family& family = find_family(model_type_of(config, where), where);
+  return family.recipe(family.read_config(config, where, options.ignore_config_keys), recipe_options(options));
+}
+
+Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
+  recipe_options(options);  // a bad option is refused before anything is read
+  std::optional<at::ScalarType> dtype;
+  if (options.dtype) dtype = parse_dtype(*options.dtype);
+  at::Device device = parse_device(options.device);
+  if (options.threads) {
+    if (*options.threads < 1) throw BadOption("threads must be 1 or more.");
+    at::set_num_threads(*options.threads);
+  }
+  Model model;
+  model.path_ = path_or_id;
+  model.attn_implementation_ = options.attn_implementation.empty() ? "sdpa" : options.attn_implementation;
+  model.lazy_ = std::make_shared<Lazy>();
+  model.checkpoint_ = std::make_shared<Checkpoint>(Checkpoint::open(path_or_id, options.revision));
+  Plan plan = plan_of_checkpoint(*model.checkpoint_, options);
+  at::ScalarType chosen = dtype ? *dtype : own_dtype(*model.checkpoint_);
+  plan.config.attributes()["dtype"] = dtype_name(chosen);
+  model.plan_ = std::make_shared<const Plan>(std::move(plan));
+  model.weights_ = std::make_shared<const Weights>(Weights::bind(*model.plan_, *model.checkpoint_, chosen, device));
+  return model;
+}
+
+const TokenizerFiles& Model::tokenizer_files() const {
+  return checkpoint_->tokenizer_files();
+}
+const json& Model::generation_config() const {
+  return checkpoint_->generation_config();
+}
+
+const Tokenizer& Model::tokenizer() const {
+  std::call_once(lazy_->once, [&] { lazy_->tokenizer = Tokenizer::load(checkpoint_->tokenizer_files()); });
+  return *lazy_->tokenizer;
+}
+
+Prompt Model::prompt(const std::string& text) const {
+  Encoding encoding = tokenizer().encode(text);
+  if (encoding.ids.empty()) throw BadPrompt("the prompt is empty: a run needs at least one token.");
+  return {at::tensor(encoding.ids, at::kLong).unsqueeze(0), std::nullopt, std::nullopt};
+}
+
+Trace Model::trace(const Prompt& prompt) const {
+  return Trace(plan_, weights_, check_prompt(prompt, plan_->sizes.vocab_size, weights_->device()), eager());
+}
+
+at::Tensor Model::project_on_vocab(const at::Tensor& hidden) const {
+  if (!hidden.defined() || hidden.dim() < 1 || hidden.size(-1) != plan_->sizes.hidden_size)
+    throw BadValue("project_on_vocab takes hidden states [..., " + std::to_string(plan_->sizes.hidden_size) + "].");
+  // The final norm is the step before the head.
+  Position norm = plan_->head - 1;
+  Slot from = plan_->steps[static_cast<size_t>(norm)].inputs[0].slot;
+  PassInputs none{at::zeros({1, 1}, at::kLong), at::ones({1, 1}, at::kLong), at::zeros({1, 1}, at::kLong)};
+  Cursor cursor(plan_, weights_, none, eager());
+  return cursor.apply(norm, plan_->row(plan_->logits).position, from, hidden.to(weights_->device(), weights_->dtype()));
+}
+
+std::vector<int64_t> Model::end_tokens() const {
+  const json& configured = generation_config();
+  const json& from = configured.is_object() && configured.contains("eos_token_id")
+                         ? configured["eos_token_id"]
+                         : plan_->config.attributes()["eos_token_id"];
+  std::vector<int64_t> ends;
+  if (from.is_number_integer()) ends.push_back(from.get<int64_t>());
+  if (from.is_array())
+    for (const json& id : from)
+      if (id.is_number_integer()) ends.push_back(id.get<int64_t>());
+  return ends;
+}
+
+int64_t Model::pad_token() const {
+  auto pad = plan_->config.optional_integer("pad_token_id");
+  return pad && *pad >= 0 ? *pad : 0;
+}
+
+at::Tensor Model::generate(const Prompt& prompt, GenerateOptions options) const {
+  if (options.end_tokens.empty())
+    for (int64_t id : end_tokens()) options.end_tokens.insert(id);
+  options.pad = pad_token();
+  return gemloupe::generate(plan_, weights_, check_prompt(prompt, plan_->sizes.vocab_size, weights_->device()), eager(),
+                            options);
+}
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,75 @@
+// The façade: a checkpoint that is loaded, and what can be done with it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gemloupe/plan/plan.h"
+#include "gemloupe/run/generate.h"
+#include "gemloupe/run/prompt.h"
+#include "gemloupe/run/trace.h"
+#include "gemloupe/run/weights.h"
+#include "gemloupe/text/tokenizer.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+struct LoadOptions {
+  std::optional<std::string> dtype;  ///< none: the file's own, float32 where it is quantised
+  std::string device = "cpu";
+  std::string attn_implementation;                  ///< "" is the fast default, "eager" the reference bit for bit
+  std::optional<std::string> revision;              ///< of a hub id
+  std::string final_logit_softcapping = "default";  ///< "default", "config", "none" or a number
+  std::optional<int> threads;
+  std::vector<std::string> ignore_config_keys;
+};
+
+class Model {
+ public:
+  /// A folder, a .gguf file or a hub id in the local cache. Errors: NotFound, BadCheckpoint, BadConfig, BadOption.
+  static Model load(const std::string& path_or_id, const LoadOptions& options = {});
+
+  const Plan& plan() const { return *plan_; }
+  const Weights& weights() const { return *weights_; }
+  const std::string& path() const { return path_; }
+  const std::string& attn_implementation() const { return attn_implementation_; }
+  bool eager() const { return attn_implementation_ == "eager"; }
+
+  /// Loaded at its first use. Errors: NotFound where the checkpoint has none, BadTokenizer.
+  const Tokenizer& tokenizer() const;
+  const TokenizerFiles& tokenizer_files() const;
+  const json& generation_config() const;
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+
+  /// A run that the caller pulls. Errors: BadPrompt.
+  Trace trace(const std::string& text) const { return trace(prompt(text)); }
+  Trace trace(const Prompt& prompt) const;
+  /// The prompt's ids, with <bos> once.
+  Prompt prompt(const std::string& text) const;
+
+  /// The final norm, lm_head and the model's own cap applied to any hidden state [..., hidden_size].
+  at::Tensor project_on_vocab(const at::Tensor& hidden) const;
+
+  /// Greedy; ends at the checkpoint's end-of-sequence tokens if `options` names none.
+  at::Tensor generate(const Prompt& prompt, GenerateOptions options) const;
+  std::vector<int64_t> end_tokens() const;
+  int64_t pad_token() const;
+
+ private:
+  struct Lazy;
+  std::string path_, attn_implementation_;
+  std::shared_ptr<Checkpoint> checkpoint_;
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Weights> weights_;
+  std::shared_ptr<Lazy> lazy_;
+};
+
+/// The plan of a config without weights: `where` names it in messages. Errors: BadConfig.
+Plan plan_of(const json& config, const std::string& where, const LoadOptions& options = {});
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,92 @@
+#include "gemloupe/ops/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace gemloupe {
+inline namespace v0 {
+namespace ops {
+namespace {
+
+/// [batch, kv_heads, seq, dim] as [batch, heads, seq, dim]: each key/value head serves heads / kv_heads query heads.
+at::Tensor repeat_heads(const at::Tensor& x, int64_t heads) {
+  const int64_t times = heads / x.size(1);
+  if (times == 1) return x;
+  return x.unsqueeze(2)
+      .expand({x.size(0), x.size(1), times, x.size(2), x.size(3)})
+      .reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+double lowest(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return std::numeric_limits<float>::lowest();
+    case at::kBFloat16:
+      return std::numeric_limits<at::BFloat16>::lowest();
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::lowest();
+    default:
+      return std::numeric_limits<double>::lowest();
+  }
+}
+
+}  // namespace
+
+at::Tensor additive_mask(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding,
+                         at::ScalarType dtype) {
+  auto options = at::TensorOptions().dtype(at::kLong).device(padding.device());
+  at::Tensor queries = at::arange(extent.seen - extent.queries, extent.seen, options).unsqueeze(1);
+  at::Tensor keys = at::arange(extent.seen - extent.keys, extent.seen, options).unsqueeze(0);
+  at::Tensor distance = queries - keys;
+  at::Tensor open = rule.bidirectional ? at::ones_like(distance, at::kBool) : distance >= 0;
+  if (rule.window) {
+    open = open & (distance < *rule.window);
+    if (rule.bidirectional) open = open & (distance > -*rule.window);
+  }
+  at::Tensor attended = padding.narrow(1, extent.seen - extent.keys, extent.keys).to(at::kBool);
+  open = open.unsqueeze(0).unsqueeze(0) & attended.unsqueeze(1).unsqueeze(1);
+  at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(dtype).device(padding.device()));
+  return at::where(open, zero, at::full_like(zero, lowest(dtype)));
+}
+
+bool is_plain_causal(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding) {
+  if (rule.bidirectional) return false;
+  if (rule.window && extent.keys > *rule.window) return false;
+  if (extent.queries != 1 && extent.queries != extent.keys) return false;
+  return padding.narrow(1, extent.seen - extent.keys, extent.keys).all().item<bool>();
+}
+
+at::Tensor attention_scores(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask, double scale,
+                            std::optional<double> softcap) {
+  at::Tensor scores = at::matmul(queries, repeat_heads(keys, queries.size(1)).transpose(2, 3)) * scale;
+  if (softcap) scores = at::tanh(scores / *softcap) * *softcap;
+  return scores + mask;
+}
+
+at::Tensor attention_pattern(const at::Tensor& scores) {
+  return at::softmax(scores, -1, at::kFloat).to(scores.scalar_type());
+}
+
+at::Tensor mix_values(const at::Tensor& pattern, const at::Tensor& values) {
+  return at::matmul(pattern, repeat_heads(values, pattern.size(1))).transpose(1, 2).contiguous();
+}
+
+at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                           const at::Tensor& mask, double scale, bool bidirectional) {
+  const int64_t heads = queries.size(1);
+  // One key/value head is broadcast by a stride of 0, nothing is copied; several are repeated as the reference does.
+  auto spread = [&](const at::Tensor& x) {
+    return x.size(1) == 1 ? x.expand({-1, heads, -1, -1}) : repeat_heads(x, heads);
+  };
+  std::optional<at::Tensor> additive;
+  if (mask.defined()) additive = mask;
+  const bool causal = !additive && !bidirectional && queries.size(2) > 1;
+  return at::scaled_dot_product_attention(queries, spread(keys), spread(values), additive, 0.0, causal, scale)
+      .transpose(1, 2)
+      .contiguous();
+}
+
+}  // namespace ops
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,33 @@
+#include "gemloupe/ops/basic.h"
+
+#include <ATen/ATen.h>
+
+namespace gemloupe {
+inline namespace v0 {
+namespace ops {
+
+at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale) {
+  at::Tensor factor =
+      at::full({}, scale, at::TensorOptions().dtype(at::kFloat).device(table.device())).to(table.scalar_type());
+  return at::embedding(table, ids) * factor;
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+}
+
+at::Tensor gelu_tanh(const at::Tensor& x) {
+  return at::gelu(x, "tanh");
+}
+
+at::Tensor softcap(const at::Tensor& x, double cap) {
+  return at::tanh(x / cap) * cap;
+}
+
+at::Tensor last_probabilities(const at::Tensor& logits) {
+  return at::softmax(logits.select(1, -1).to(at::kFloat), -1);
+}
+
+}  // namespace ops
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,27 @@
+// Look-up, projection, activation, caps.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace gemloupe {
+inline namespace v0 {
+namespace ops {
+
+/// table[ids] · scale, the scale rounded to the table's dtype first. Source: Gemma3TextScaledWordEmbedding.forward.
+at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale);
+
+/// x · weightᵀ [+ bias]; an undefined bias is none.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// GELU's tanh approximation.
+at::Tensor gelu_tanh(const at::Tensor& x);
+
+/// cap · tanh(x / cap), each operation rounding to x's dtype.
+at::Tensor softcap(const at::Tensor& x, double cap);
+
+/// softmax in float32 of the last row: logits [batch, seq, vocab] -> [batch, vocab].
+at::Tensor last_probabilities(const at::Tensor& logits);
+
+}  // namespace ops
+}  // namespace v0
+}  // namespace gemloupe

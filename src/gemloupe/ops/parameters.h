@@ -1,0 +1,27 @@
+// Plain parameters of operations, without a tensor in sight: what a plan stores and an operation takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace gemloupe {
+inline namespace v0 {
+
+/// How a norm's weight scales the normed input.
+enum class Gain : uint8_t { OnePlusWeight, Weight, None };
+
+/// Angles per position. `linear_factor` divides the frequencies (rope_type "linear"); 1 leaves them.
+struct RotaryFrequencies {
+  int64_t head_dim = 0;
+  double theta = 10000.0;
+  double linear_factor = 1.0;
+};
+
+/// Which keys a query may attend to. Positions count over the whole run, cached tokens included.
+struct MaskRule {
+  std::optional<int64_t> window;  ///< a query sees itself and window - 1 tokens before it
+  bool bidirectional = false;     ///< also later tokens (within the window, both ways)
+};
+
+}  // namespace v0
+}  // namespace gemloupe

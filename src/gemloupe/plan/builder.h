@@ -1,0 +1,127 @@
+// The words in which a family writes its forward pass. A word emits, together, the module, its ports, the step, and the
+// weights with their names on disk. What a family calls in order is the order in which a run computes.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gemloupe/plan/plan.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+/// What a module is called with or returns, as a family writes it: an operand, a tuple of them, or none.
+struct PartSpec {
+  PartSpec() = default;
+  PartSpec(Slot slot) : leaf(Operand{slot, {}}) {}
+  PartSpec(Operand operand) : leaf(operand) {}
+  static PartSpec tuple(std::vector<PartSpec> members, std::vector<std::string> names = {});
+
+  std::optional<Operand> leaf;
+  bool is_tuple = false;
+  std::vector<PartSpec> members;
+  std::vector<std::string> names;
+};
+
+struct ArgumentSpec {
+  std::string keyword;
+  PartSpec part;
+};
+
+class PlanBuilder {
+ public:
+  /// `standard_prefix` pairs turn a native path into the standard one: {"model.", ""}.
+  PlanBuilder(std::string family, std::string class_name, Config config,
+              std::vector<std::pair<std::string, std::string>> standard_prefixes);
+
+  const Config& config() const { return plan_.config; }
+  Plan& plan() { return plan_; }
+
+  Slot input_ids();
+  Slot attention_mask();
+  Slot position_ids();
+
+  // --- modules: a scope is open until it is destroyed or closed with what the module returns.
+  class Scope {
+   public:
+    Scope(PlanBuilder& builder, ModuleId id) : builder_(builder), id_(id) {}
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+    ModuleId id() const { return id_; }
+    void arguments(std::vector<ArgumentSpec> arguments);
+    void returns(PartSpec result);
+    void attribute(const std::string& name, json value);
+    void no_ports(std::string why);
+
+   private:
+    PlanBuilder& builder_;
+    ModuleId id_;
+  };
+  /// `children` is the order in which print() shows the submodules (the reference declares them in another order than
+  /// it runs).
+  Scope module(const std::string& name, const std::string& class_name, std::vector<std::string> children = {});
+
+  // --- words with a module of their own
+  struct NormStyle {
+    std::string class_name;
+    double eps;
+    Gain gain;
+    bool summary_has_shape = true;
+  };
+  Slot norm(const std::string& name, Operand x, int64_t size, const NormStyle& style, const std::string& gguf);
+  Slot linear(const std::string& name, Operand x, int64_t in, int64_t out, bool bias, const std::string& gguf);
+  /// A head that shares the weight named `tied_to`.
+  Slot tied_linear(const std::string& name, Operand x, int64_t in, int64_t out, const std::string& tied_to);
+  Slot embed(const std::string& name, const std::string& class_name, Slot ids, int64_t rows, int64_t width,
+             double scale, std::optional<int64_t> padding, const std::string& gguf);
+  Slot activation(const std::string& name, Slot x);
+
+  // --- words without one
+  Slot step(Op op, std::vector<Operand> inputs);
+  std::pair<Slot, Slot> step2(Op op, std::vector<Operand> inputs);
+  /// Queries, keys, values and mask to head outputs: three steps, one when nothing between them is asked for.
+  Slot attention(Operand queries, Slot keys, Slot values, Slot mask, double scale, std::optional<double> softcap,
+                 const MaskRule& rule);
+
+  // --- names
+  /// The standard value `spec` of the current host is `operand`, here and now. `ending` ends the catalogue's sentence.
+  void value(const ValueSpec& spec, Operand operand, const std::string& ending = "");
+  void absent(const ValueSpec& spec, const std::string& reason);
+  void begin_layer(int index, const Sizes& sizes, const std::string& kind);
+  void end_layer();
+  void note(std::string title, std::string text) { plan_.notes.push_back({std::move(title), std::move(text)}); }
+
+  Plan finish();
+
+ private:
+  friend class Scope;
+  Slot new_slot() { return plan_.slots++; }
+  Position here() const { return static_cast<Position>(plan_.steps.size()); }
+  Module& open() { return plan_.modules[static_cast<size_t>(open_.back())]; }
+  WeightId weight(const std::string& suffix, std::vector<int64_t> shape, const std::string& gguf,
+                  bool adds_one = false);
+  Part add_part(const PartSpec& spec, const std::string& name, Position position, const Module* argument_of);
+  RowId add_row(Row row);
+  std::string standard(const std::string& native) const;
+  std::string host_prefix(const ValueSpec& spec) const;
+  std::vector<int64_t> sizes_of(const ValueSpec& spec) const;
+  std::string read_at(const Operand& operand) const;
+  void close(ModuleId id);
+  void index_modules();
+  void mark_lifetimes();
+
+  Plan plan_;
+  std::vector<std::pair<std::string, std::string>> standard_prefixes_;
+  std::vector<ModuleId> open_;
+  std::unordered_map<ModuleId, std::vector<std::string>> child_order_;
+  std::unordered_map<ModuleId, std::vector<ArgumentSpec>> arguments_;
+  std::unordered_map<std::string, WeightId> weight_index_;
+  int layer_ = -1;
+};
+
+std::string op_name(const Op& op);
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,72 @@
+// What a step computes: data only. run/execute.cpp maps each of these to the function of ops/ that does it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "gemloupe/ops/parameters.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+namespace op {
+struct Embed {
+  double scale;
+};  ///< ids, table -> rows · scale (rounded to the table's dtype)
+struct Rotary {
+  RotaryFrequencies frequencies;
+};  ///< position_ids, any value of the model's dtype -> cos, sin
+struct Mask {
+  MaskRule rule;
+};  ///< attention_mask, position_ids, stream -> additive mask
+struct RmsNorm {
+  double eps;
+  Gain gain;
+};                 ///< x[, weight]
+struct Linear {};  ///< x, weight[, bias]
+struct Rotate {};  ///< queries or keys, cos, sin
+struct Extend {
+  int layer;
+  std::optional<int64_t> window;
+};  ///< keys, values -> the same behind what the cache keeps
+struct Scores {
+  double scale;
+  std::optional<double> softcap;
+  MaskRule rule;
+};                  ///< queries, keys, mask
+struct Softmax {};  ///< scores -> pattern
+struct Mix {};      ///< pattern, values -> head outputs
+/// queries, keys, values, mask -> head outputs, without the pattern. An undefined mask stands for `rule`.
+struct FusedAttention {
+  double scale;
+  MaskRule rule;
+};
+struct GeluTanh {};
+struct Multiply {};
+struct Add {};
+struct Softcap {
+  double cap;
+};                            ///< cap · tanh(x / cap)
+struct LastProbabilities {};  ///< logits -> softmax of the last row, float32
+}  // namespace op
+
+using Op = std::variant<op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate, op::Extend, op::Scores,
+                        op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh, op::Multiply, op::Add, op::Softcap,
+                        op::LastProbabilities>;
+
+/// How a tensor is looked at without copying it.
+struct View {
+  enum class Kind : uint8_t {
+    Same,
+    Heads,       ///< [batch, seq, heads · dim] as [batch, seq, heads, dim]
+    HeadsFirst,  ///< [batch, seq, heads · dim] as [batch, heads, seq, dim]
+    Flat,        ///< [batch, seq, heads, dim] as [batch, seq, heads · dim]
+  };
+  Kind kind = Kind::Same;
+  int64_t head_dim = 0;
+};
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,162 @@
+#include "gemloupe/run/cursor.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
+
+#include "gemloupe/base/errors.h"
+#include "gemloupe/base/interrupt.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+at::Tensor look(const at::Tensor& tensor, const View& view) {
+  if (!tensor.defined()) return tensor;
+  switch (view.kind) {
+    case View::Kind::Same:
+      return tensor;
+    case View::Kind::Heads:
+      return tensor.unflatten(2, {-1, view.head_dim});
+    case View::Kind::HeadsFirst:
+      return tensor.unflatten(2, {-1, view.head_dim}).transpose(1, 2);
+    case View::Kind::Flat:
+      return tensor.flatten(2);
+  }
+  return tensor;
+}
+
+at::Tensor look_back(const at::Tensor& tensor, const View& view) {
+  switch (view.kind) {
+    case View::Kind::Same:
+      return tensor;
+    case View::Kind::Heads:
+      return tensor.flatten(2);
+    case View::Kind::HeadsFirst:
+      return tensor.transpose(1, 2).flatten(2);
+    case View::Kind::Flat:
+      return tensor.unflatten(2, {-1, view.head_dim});
+  }
+  return tensor;
+}
+
+Cursor::Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs,
+               bool eager, KvCache* cache)
+    : plan_(std::move(plan)), weights_(std::move(weights)), slots_(static_cast<size_t>(plan_->slots)) {
+  slots_[static_cast<size_t>(plan_->input_ids)] = inputs.ids;
+  slots_[static_cast<size_t>(plan_->attention_mask)] = inputs.mask;
+  slots_[static_cast<size_t>(plan_->position_ids)] = inputs.positions;
+  state_.padding = inputs.mask;
+  state_.tokens = inputs.ids.size(1);
+  state_.seen = inputs.mask.size(1);
+  state_.cache = cache;
+  state_.eager = eager;
+}
+
+void Cursor::advance(Position target) {
+  check(target >= position_ && target <= static_cast<Position>(plan_->steps.size()),
+        "a cursor moves forward inside its plan");
+  while (position_ < target) {
+    throw_if_interrupted();
+    if (!run_fusion(target)) run_step(position_);
+  }
+}
+
+bool Cursor::run_fusion(Position target) {
+  const auto& fusions = plan_->fusions;
+  while (next_fusion_ < fusions.size() && fusions[next_fusion_].first < position_) ++next_fusion_;
+  if (state_.eager || next_fusion_ == fusions.size()) return false;
+  const Fusion& fusion = fusions[next_fusion_];
+  if (fusion.first != position_ || target < fusion.end) return false;
+  if (auto bound = bound_.lower_bound({fusion.first, 0}); bound != bound_.end() && bound->first.first < fusion.end)
+    return false;
+  run_op(fusion.op, fusion.inputs, -1, {}, fusion.outputs);
+  for (Position at = fusion.first; at < fusion.end; ++at) drop(at);
+  position_ = fusion.end;
+  return true;
+}
+
+void Cursor::run_step(Position at) {
+  const Step& step = plan_->steps[static_cast<size_t>(at)];
+  run_op(step.op, step.inputs, at, step.weights, step.outputs);
+  drop(at);
+  position_ = at + 1;
+}
+
+void Cursor::drop(Position after) {
+  for (Slot slot : plan_->steps[static_cast<size_t>(after)].dies_after) slots_[static_cast<size_t>(slot)].reset();
+  if (!bound_.empty()) bound_.erase(bound_.begin(), bound_.lower_bound({after + 1, 0}));
+}
+
+void Cursor::run_op(const Op& op, const std::vector<Operand>& inputs, Position step,
+                    const std::vector<WeightId>& weights, const std::vector<Slot>& outputs) {
+  c10::SmallVector<at::Tensor, 4> in, w, out(outputs.size());
+  bool records = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    in.push_back(step >= 0 && !bound_.empty() ? get_input(step, static_cast<int>(i)) : get(inputs[i]));
+    records = records || (in.back().defined() && in.back().requires_grad());
+  }
+  for (WeightId id : weights) {
+    w.push_back(weights_->at(id));
+    records = records || w.back().requires_grad();
+  }
+  // Autograd is recorded if and only if something here asks for it: an untraced pass keeps no graph.
+  c10::AutoGradMode mode(records);
+  execute(op, {in.data(), in.size()}, {w.data(), w.size()}, {out.data(), out.size()}, state_);
+  for (size_t i = 0; i < outputs.size(); ++i) slots_[static_cast<size_t>(outputs[i])] = std::move(out[i]);
+}
+
+at::Tensor Cursor::get(const Operand& operand) const {
+  return look(slots_[static_cast<size_t>(operand.slot)], operand.view);
+}
+
+at::Tensor Cursor::get_input(Position step, int index) const {
+  const Operand& operand = plan_->steps[static_cast<size_t>(step)].inputs[static_cast<size_t>(index)];
+  if (auto found = bound_.find({step, index}); found != bound_.end()) return look(found->second, operand.view);
+  return get(operand);
+}
+
+void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
+  slots_[static_cast<size_t>(operand.slot)] = look_back(tensor, operand.view);
+  // Consumers still to run read the value again, also those whose input had been replaced on its own.
+  std::erase_if(bound_, [&](const auto& entry) {
+    return plan_->steps[static_cast<size_t>(entry.first.first)].inputs[static_cast<size_t>(entry.first.second)].slot ==
+           operand.slot;
+  });
+  Position producer = plan_->producer[static_cast<size_t>(operand.slot)];
+  if (state_.cache && producer >= 0) {
+    const Step& step = plan_->steps[static_cast<size_t>(producer)];
+    if (const auto* extend = std::get_if<op::Extend>(&step.op))
+      state_.cache->replace(extend->layer, step.outputs[0] == operand.slot, tensor);
+  }
+}
+
+void Cursor::set_input(Position step, int index, const at::Tensor& tensor) {
+  const Operand& operand = plan_->steps[static_cast<size_t>(step)].inputs[static_cast<size_t>(index)];
+  bound_[{step, index}] = look_back(tensor, operand.view);
+}
+
+at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tensor& tensor) const {
+  at::Tensor value = tensor;
+  Slot at_slot = from;
+  for (Position at = first; at < end; ++at) {
+    const Step& step = plan_->steps[static_cast<size_t>(at)];
+    check(step.inputs.size() == 1 && step.inputs[0].slot == at_slot && step.outputs.size() == 1,
+          "only a chain of steps can be applied");
+    c10::SmallVector<at::Tensor, 2> w;
+    bool records = value.requires_grad();
+    for (WeightId id : step.weights) w.push_back(weights_->at(id));
+    c10::AutoGradMode mode(records);
+    at::Tensor out;
+    execute(step.op, {&value, 1}, {w.data(), w.size()}, {&out, 1}, state_);
+    value = out;
+    at_slot = step.outputs[0];
+  }
+  return value;
+}
+
+void Cursor::end_pass() {
+  if (state_.cache) state_.cache->end_pass(state_.tokens);
+}
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,72 @@
+// Runs a plan up to a position, and no further. Owns the live values and drops each after its last use. Knows no names.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gemloupe/plan/plan.h"
+#include "gemloupe/run/execute.h"
+#include "gemloupe/run/weights.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+/// One pass's inputs, checked: ids and mask int64 [batch, seq] (the mask as long as the whole run), positions [batch or
+/// 1, seq].
+struct PassInputs {
+  at::Tensor ids, mask, positions;
+};
+
+class Cursor {
+ public:
+  Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs, bool eager,
+         KvCache* cache = nullptr);
+
+  Position position() const { return position_; }
+
+  /// Runs every step before `target`. Steps that one operation can do run as one, unless `target` lies among them.
+  void advance(Position target);
+
+  /// The tensor as the operand sees it; undefined where this run did not make it (a pattern that was not asked for).
+  at::Tensor get(const Operand& operand) const;
+  const at::Tensor& slot(Slot slot) const { return slots_[static_cast<size_t>(slot)]; }
+
+  /// Replaces a value: every consumer still to run sees `tensor`, which has the operand's shape.
+  void set(const Operand& operand, const at::Tensor& tensor);
+
+  /// Replaces what one operand of one step reads.
+  void set_input(Position step, int index, const at::Tensor& tensor);
+  /// What `set_input` put there, or what the operand reads.
+  at::Tensor get_input(Position step, int index) const;
+
+  /// The steps from `first` up to `end` applied to `tensor` in the place of `from`: nothing is recorded, nothing moves.
+  at::Tensor apply(Position first, Position end, Slot from, const at::Tensor& tensor) const;
+
+  bool eager() const { return state_.eager; }
+  void end_pass();
+
+ private:
+  void run_step(Position at);
+  bool run_fusion(Position target);
+  void run_op(const Op& op, const std::vector<Operand>& inputs, Position step, const std::vector<WeightId>& weights,
+              const std::vector<Slot>& outputs);
+  void drop(Position after);
+
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Weights> weights_;
+  std::vector<at::Tensor> slots_;
+  std::map<std::pair<Position, int>, at::Tensor> bound_;
+  PassState state_;
+  Position position_ = 0;
+  size_t next_fusion_ = 0;
+};
+
+/// `tensor` [as stored] as `view` shows it, and back.
+at::Tensor look(const at::Tensor& tensor, const View& view);
+at::Tensor look_back(const at::Tensor& tensor, const View& view);
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,76 @@
+#include "gemloupe/run/execute.h"
+
+#include <ATen/ATen.h>
+
+#include "gemloupe/ops/attention.h"
+#include "gemloupe/ops/basic.h"
+#include "gemloupe/ops/norm.h"
+#include "gemloupe/ops/rotary.h"
+
+namespace gemloupe {
+inline namespace v0 {
+namespace {
+
+struct Executor {
+  std::span<const at::Tensor> in, weights;
+  std::span<at::Tensor> out;
+  const PassState& state;
+
+  ops::MaskExtent extent(const MaskRule& rule) const {
+    int64_t keys = state.cache ? state.cache->kept(rule.window) + state.tokens : state.tokens;
+    return {state.tokens, keys, state.seen};
+  }
+  at::Tensor mask(const MaskRule& rule, at::ScalarType dtype) const {
+    return ops::additive_mask(rule, extent(rule), state.padding, dtype);
+  }
+
+  void operator()(const op::Embed& o) { out[0] = ops::embed(in[0], weights[0], o.scale); }
+  void operator()(const op::Rotary& o) {
+    std::tie(out[0], out[1]) =
+        ops::rotary_table(in[0], ops::rotary_frequencies(o.frequencies, in[1].device()), in[1].scalar_type());
+  }
+  void operator()(const op::Mask& o) {
+    // Where the mask says no more than "causal", the fused kernel needs none.
+    bool needed = state.eager || !ops::is_plain_causal(o.rule, extent(o.rule), state.padding);
+    out[0] = needed ? mask(o.rule, in[2].scalar_type()) : at::Tensor();
+  }
+  void operator()(const op::RmsNorm& o) {
+    out[0] = ops::rms_norm(in[0], weights.empty() ? at::Tensor() : weights[0], o.eps, o.gain);
+  }
+  void operator()(const op::Linear&) {
+    out[0] = ops::linear(in[0], weights[0], weights.size() > 1 ? weights[1] : at::Tensor());
+  }
+  void operator()(const op::Rotate&) { out[0] = ops::rotate(in[0], in[1], in[2]); }
+  void operator()(const op::Extend& o) {
+    if (state.cache) {
+      std::tie(out[0], out[1]) = state.cache->extend(o.layer, o.window, in[0], in[1]);
+    } else {
+      out[0] = in[0];
+      out[1] = in[1];
+    }
+  }
+  void operator()(const op::Scores& o) {
+    out[0] = ops::attention_scores(in[0], in[1], in[2].defined() ? in[2] : mask(o.rule, in[0].scalar_type()), o.scale,
+                                   o.softcap);
+  }
+  void operator()(const op::Softmax&) { out[0] = ops::attention_pattern(in[0]); }
+  void operator()(const op::Mix&) { out[0] = ops::mix_values(in[0], in[1]); }
+  void operator()(const op::FusedAttention& o) {
+    out[0] = ops::fused_attention(in[0], in[1], in[2], in[3], o.scale, o.rule.bidirectional);
+  }
+  void operator()(const op::GeluTanh&) { out[0] = ops::gelu_tanh(in[0]); }
+  void operator()(const op::Multiply&) { out[0] = in[0] * in[1]; }
+  void operator()(const op::Add&) { out[0] = in[0] + in[1]; }
+  void operator()(const op::Softcap& o) { out[0] = ops::softcap(in[0], o.cap); }
+  void operator()(const op::LastProbabilities&) { out[0] = ops::last_probabilities(in[0]); }
+};
+
+}  // namespace
+
+void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const at::Tensor> weights,
+             std::span<at::Tensor> outputs, const PassState& state) {
+  std::visit(Executor{inputs, weights, outputs, state}, op);
+}
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,40 @@
+#include "gemloupe/run/kv_cache.h"
+
+#include <ATen/ATen.h>
+
+namespace gemloupe {
+inline namespace v0 {
+
+at::Tensor KvCache::Buffer::append(const at::Tensor& tensor, int64_t keep) {
+  const int64_t added = tensor.size(2);
+  start += length - keep;
+  length = keep;
+  if (!storage.defined() || start + keep + added > storage.size(2)) {
+    // Twice the need: a copy every so often, none a token.
+    auto sizes = tensor.sizes().vec();
+    sizes[2] = 2 * (keep + added) + 64;
+    at::Tensor larger = at::empty(sizes, tensor.options());
+    if (keep) larger.narrow(2, 0, keep).copy_(view());
+    storage = larger;
+    start = 0;
+  }
+  storage.narrow(2, start + keep, added).copy_(tensor);
+  length = keep + added;
+  return view();
+}
+
+std::pair<at::Tensor, at::Tensor> KvCache::extend(int layer, std::optional<int64_t> window, const at::Tensor& keys,
+                                                  const at::Tensor& values) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  const int64_t keep = kept(window);
+  at::Tensor all_keys = l.keys.append(keys, keep);
+  return {all_keys, l.values.append(values, keep)};
+}
+
+void KvCache::replace(int layer, bool is_keys, const at::Tensor& tensor) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  (is_keys ? l.keys : l.values).view().copy_(tensor);
+}
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,81 @@
+// One run that the caller pulls: reading a value runs the model up to it. Names, order, edits and their errors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "gemloupe/run/cursor.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+class Trace {
+ public:
+  Trace(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs, bool eager,
+        KvCache* cache = nullptr);
+
+  const Plan& plan() const { return *plan_; }
+
+  /// The live tensor of that name, in the layout that the catalogue states, after running the model up to it. Writing
+  /// into it is an edit: what is downstream follows. Undefined for what the reference leaves out as well (the pattern
+  /// in a fused block's `self_attn.output`). Errors: UnknownName, Absent, OutOfOrder, OutsideTrace.
+  at::Tensor read(const std::string& name) { return read(plan_->find_row(name)); }
+  at::Tensor read(RowId row);
+
+  /// Replaces the value. A standard value or a module's output reaches every consumer still to run, a module's input
+  /// only the module. The shape must be the value's; another floating dtype is cast. Errors: as for read, and ReadOnly,
+  /// BadValue.
+  void write(const std::string& name, const at::Tensor& tensor) { write(plan_->find_row(name), tensor); }
+  void write(RowId row, const at::Tensor& tensor);
+
+  /// `function` of the value takes its place. It may also edit in place and return its argument.
+  void edit(const std::string& name, const std::function<at::Tensor(at::Tensor)>& function);
+
+  /// A tensor that later edits in place do not change: `tensor` itself where nothing can write it, else a copy.
+  at::Tensor snapshot(const at::Tensor& tensor);
+
+  /// [batch, seq] of this run.
+  std::pair<int64_t, int64_t> input_size() const { return input_size_; }
+
+  // --- rows of logits: the head is applied only to the rows that are asked for.
+  /// Whether rows can still be computed on their own (under eager all are computed, so that slices keep the reference's
+  /// bits).
+  bool rows_are_lazy(RowId row) const;
+  /// What the head reads, after running up to it.
+  at::Tensor head_input(RowId row);
+  /// The head, and what follows it up to `row`, applied to rows of `head_input`.
+  at::Tensor apply_head(RowId row, const at::Tensor& rows) const;
+
+  /// Nothing runs after this; every later access is refused.
+  void stop() { finish(); }
+  void finish();
+  bool finished() const { return cursor_ == nullptr; }
+
+  /// `where` names the place in the caller's code of the next access, for messages; empty where it is not known.
+  void at(std::string where) { where_ = std::move(where); }
+
+ private:
+  Cursor& cursor();
+  void go_to(const Row& row);
+  at::Tensor checked(const Row& row, const at::Tensor& current, const at::Tensor& tensor) const;
+  void protect(const Operand& operand);
+  bool is_protected(const at::Tensor& tensor) const;
+  void remember(const at::Tensor& tensor);
+
+  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<Cursor> cursor_;
+  std::pair<int64_t, int64_t> input_size_;
+  std::string last_name_, last_where_, where_;
+  /// Storages that somebody outside this run keeps: a value in one of them is copied before it is handed out again.
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
+};
+
+}  // namespace v0
+}  // namespace gemloupe
