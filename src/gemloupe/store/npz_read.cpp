@@ -147,12 +147,13 @@ class Archive {
   /// Where the member's bytes begin, which its own header says; they lie inside the file.
   uint64_t data_of(const Member& member) const {
     ByteReader reader = reader_at(member.header_at);
-    if (reader.text(4, "a member's header") != "PK\x03\x04")
-      refuse("the header of " + in_quotes(member.name) + " is broken");
+    const bool is_header = reader.text(4, "a member's header") == "PK\x03\x04";
     reader.skip(22, "a member's header");
     const auto name = reader.number<uint16_t>("a member's header");
     const auto extra = reader.number<uint16_t>("a member's header");
-    reader.skip(uint64_t{name} + extra, "a member's name");
+    if (!is_header || reader.text(name, "a member's name") != member.name)
+      refuse("the header of " + in_quotes(member.name) + " is broken");
+    reader.skip(extra, "a member's extra field");
     reader.need(member.packed, "member " + in_quotes(member.name));
     return reader.at();
   }
