@@ -103,6 +103,7 @@ std::optional<uint64_t> Bpe::merge_rank(const Symbol& left, const Symbol& right,
   const auto merged = vocabulary_.find(text.substr(left.begin, left.length + right.length));
   if (!merged) return std::nullopt;
   const PieceMerges& pieces = std::get<PieceMerges>(merges_);
+  if (pieces.priority[*merged] == PieceMerges::never) return std::nullopt;
   const uint32_t second = pieces.longer_left_first ? UINT32_MAX - left.length : 0;
   return static_cast<uint64_t>(pieces.priority[*merged]) << 32 | second;
 }

@@ -37,7 +37,8 @@ class PairMerges {
 
 /// Any two neighbours merge whose texts make a token together; its priority is the merge's: SentencePiece and GGUF.
 struct PieceMerges {
-  std::vector<uint32_t> priority;  ///< by id, the lowest first
+  static constexpr uint32_t never = UINT32_MAX;
+  std::vector<uint32_t> priority;  ///< by id, the lowest first; `never` for a token that no merge makes
   bool longer_left_first = false;  ///< of two ways into the same token, the one with the longer left part goes first
 };
 

@@ -57,7 +57,10 @@ void check(const GgufVocabulary& source) {
     throw BadTokenizer(std::string(file) + ": tokenizer.ggml.model " + in_quotes(source.model) +
                        " is not implemented; Gemma's are \"llama\" and \"gemma4\"");
   }
-  if (source.tokens.empty()) throw BadTokenizer(std::string(file) + ": expected tokens, found none");
+  if (source.tokens.empty() || source.tokens.size() > Vocabulary::most_ids) {
+    throw BadTokenizer(std::string(file) + ": expected up to " + std::to_string(Vocabulary::most_ids) +
+                       " tokens, found " + std::to_string(source.tokens.size()));
+  }
   if (!source.types.empty() && source.types.size() != source.tokens.size()) {
     throw BadTokenizer(std::string(file) + ": expected a type for each of " + std::to_string(source.tokens.size()) +
                        " tokens, found " + std::to_string(source.types.size()));

@@ -21,7 +21,7 @@ class TokenizerJson {
       : reader_(text, file), file_(file), bytes_(text.size()) {}
 
   TokenizerParts read(const json& config) {
-    reader_.object([&](std::string_view key) { component(key); });
+    reader_.object([&](std::string_view key) { component(std::string(key)); });
     reader_.end();
     if (!has_model_) refuse("it has no \"model\"");
     normalizer("normalizer", normalizer_json_);
@@ -39,7 +39,7 @@ class TokenizerJson {
            " is not implemented; gemloupe reads " + expected);
   }
 
-  void component(std::string_view key) {
+  void component(const std::string& key) {
     if (key == "model") return model();
     if (key == "added_tokens") return added_tokens();
     if (key == "normalizer") return void(normalizer_json_ = reader_.tree());
@@ -80,10 +80,16 @@ class TokenizerJson {
   }
 
   void vocabulary() {
-    // A token takes some 20 bytes of the file with its share of merges at the least: a guess that spares growing.
+    // A token takes 128 bytes of a Gemma's file with its merges, a merge 64: a guess that spares growing.
     vocabulary_.reserve(bytes_ / 128, bytes_ / 16);
-    std::string scratch;
-    reader_.object([&](std::string_view token) { vocabulary_.add(token, reader_.integer()); });
+    reader_.object([&](std::string_view token) {
+      const int64_t id = reader_.integer();
+      if (id < 0 || id >= Vocabulary::most_ids) {
+        refuse("the token " + in_quotes(token) + " has the id " + std::to_string(id) + ": expected 0 to " +
+               std::to_string(Vocabulary::most_ids - 1));
+      }
+      vocabulary_.add(token, id);
+    });
   }
 
   void merges() {
@@ -125,7 +131,10 @@ class TokenizerJson {
         if (key == "single_word") return void(single_word = reader_.boolean());
         refuse("an unknown setting " + in_quotes(key) + " of an added token");
       });
-      if (token.id < 0) refuse("the added token " + in_quotes(token.content) + ": expected an id of 0 or more");
+      if (token.id < 0 || token.id >= Vocabulary::most_ids) {
+        refuse("the added token " + in_quotes(token.content) + ": expected an id from 0 to " +
+               std::to_string(Vocabulary::most_ids - 1));
+      }
       if (single_word) refuse("the added token " + in_quotes(token.content) + ": \"single_word\" is not implemented");
       added_.push_back(std::move(token));
     });

@@ -22,8 +22,8 @@ struct TokenizerParts {
   Decoder decoder;
   bool prefix_space =
       false;  ///< SentencePiece's dummy prefix: a ▁ before a text that does not begin with an added token
-  std::vector<int64_t> prefix, suffix;
-  SpecialIds special;
+  std::vector<int64_t> prefix = {}, suffix = {};
+  SpecialIds special = {};
 };
 
 /// `file` is for messages. All throw BadTokenizer.

@@ -12,7 +12,6 @@ inline namespace v0 {
 namespace {
 
 constexpr uint64_t odd = 0x9E3779B97F4A7C15u;
-constexpr int64_t most_ids = int64_t{1} << 24;  // 64 times Gemma's: beyond it lies a broken file, not a vocabulary
 
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * odd;
@@ -49,11 +48,8 @@ void Vocabulary::reserve(size_t tokens, size_t bytes) {
 }
 
 void Vocabulary::add(std::string_view token, int64_t id) {
-  if (id < 0 || id >= most_ids) {
-    throw BadTokenizer("the token " + in_quotes(token) + " has the id " + std::to_string(id) + ": ids go from 0 to " +
-                       std::to_string(most_ids - 1));
-  }
-  if (arena_.size() + token.size() > UINT32_MAX) throw BadTokenizer("the texts of the tokens are longer than 4 GiB");
+  check(id >= 0 && id < most_ids, "the ids of a vocabulary are in bounds");
+  check(arena_.size() + token.size() <= UINT32_MAX, "the texts of a vocabulary take less than 4 GiB");
   if (static_cast<size_t>(id) >= entry_of_id_.size()) entry_of_id_.resize(id + 1, empty);
   entry_of_id_[id] = static_cast<uint32_t>(entries_.size());
   entries_.push_back({static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(token.size()),
