@@ -18,8 +18,9 @@ class Vocabulary {
  public:
   void reserve(size_t tokens, size_t bytes);
 
-  /// Two texts may share an id; a text that comes again takes the later id. Errors: BadTokenizer for an id out of all
-  /// bounds.
+  static constexpr int64_t most_ids = int64_t{1} << 24;  ///< 64 times Gemma's: beyond it lies a broken file
+
+  /// Two texts may share an id; a text that comes again takes the later id. Ids are below most_ids.
   void add(std::string_view token, int64_t id);
 
   /// Makes find() work: to be called once, after the last token.
