@@ -32,7 +32,7 @@ endfunction()
 # Links libtorch and shares the one precompiled header, which is compiled with the first target that asks for it.
 function(gemloupe_use_torch target scope)
   if(NOT TARGET gemloupe_pch)
-    file(WRITE "${PROJECT_BINARY_DIR}/pch.cpp" "// Carries the precompiled header.\n")
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pch.cpp" CONTENT "// Carries the precompiled header.\n")
     add_library(gemloupe_pch OBJECT "${PROJECT_BINARY_DIR}/pch.cpp")
     target_link_libraries(gemloupe_pch PRIVATE Libtorch::Libtorch)
     target_precompile_headers(gemloupe_pch PRIVATE <ATen/ATen.h>)
@@ -45,9 +45,6 @@ endfunction()
 # Every folder in one shared library, with the facade, src/gemloupe/*.cpp, on top.
 function(gemloupe_shared_library)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/gemloupe/*.cpp")
-  if(NOT sources)  # TEMPORARY: until the facade is there
-    return()
-  endif()
   get_property(folders GLOBAL PROPERTY GEMLOUPE_FOLDERS)
   add_library(gemloupe SHARED ${sources})
   add_library(gemloupe::gemloupe ALIAS gemloupe)
@@ -59,6 +56,7 @@ function(gemloupe_shared_library)
   set_target_properties(gemloupe PROPERTIES
     LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${whole}"
     SOVERSION "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+  target_link_options(gemloupe PRIVATE -Wl,--no-undefined)
   gemloupe_compile_options(gemloupe)
   gemloupe_use_torch(gemloupe PUBLIC)
 endfunction()

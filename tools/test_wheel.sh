@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `pip install .` into a scratch venv, which borrows torch and the build's tools from .venv; then the package, its types and
-# the command line must work from there, with nothing of the clone in sight.
+# the command line must work from there, with nothing of the clone in sight. CXX is as in the presets: ccache has it all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$PWD/build/wheel-venv
@@ -10,7 +10,7 @@ site=$(echo "$scratch"/lib/python3*/site-packages)
 for package in .venv/lib/python3*/site-packages/*; do
   case $(basename "$package") in gemloupe* | pip* | __pycache__) ;; *) ln -s "$PWD/$package" "$site/" ;; esac
 done
-PATH=$PWD/.venv/bin:$PATH .venv/bin/python -m pip --python "$scratch/bin/python" install --quiet --disable-pip-version-check \
+PATH=$PWD/.venv/bin:$PATH CXX=c++ .venv/bin/python -m pip --python "$scratch/bin/python" install --quiet --disable-pip-version-check \
   --no-build-isolation --no-deps --force-reinstall .
 
 cd /
