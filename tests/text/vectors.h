@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,8 +16,13 @@
 
 namespace gemloupe::test {
 
+/// A file of tests/data/text: under $GEMLOUPE_TESTS, else in a folder above the one that the tests run in.
 inline std::filesystem::path text_data(const char* name) {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() / "data" / "text" / name;
+  namespace fs = std::filesystem;
+  if (const char* folder = std::getenv("GEMLOUPE_TESTS")) return fs::path(folder) / "data" / "text" / name;
+  fs::path at = fs::current_path();
+  while (at.has_relative_path() && !fs::exists(at / "tests" / "data" / "text")) at = at.parent_path();
+  return at / "tests" / "data" / "text" / name;
 }
 
 inline std::string read_text(const char* name) {
