@@ -18,6 +18,7 @@ import transformers  # noqa: E402
 from reference import checkpoints  # noqa: E402
 from reference.capture import Reference  # noqa: E402
 
+torch.set_num_threads(1)  # tensors this small lose by being shared out; the same for both sides, as bits require
 transformers.logging.disable_progress_bar()
 warnings.filterwarnings("ignore", module="transformers")
 logging.getLogger("transformers").setLevel(logging.ERROR)

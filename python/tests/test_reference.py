@@ -81,4 +81,6 @@ def test_in_place_and_replaced_values_reach_the_same_readers(checkpoint32):
 
 
 def test_greedy_generates_what_was_asked_for(checkpoint):
-    assert len(greedy(checkpoint.reference(), checkpoint.ids(7))) == 32
+    rows = [greedy(checkpoint.reference(), checkpoint.ids(7, seed)) for seed in (1, 2, 3)]
+    assert all(len(row) == 32 or row[-1] == 1 for row in rows)
+    assert max(len(set(row)) for row in rows) > 2  # a tied head need not repeat the last token

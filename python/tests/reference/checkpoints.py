@@ -75,6 +75,8 @@ RECIPES = {
     ),
     # As small as it gets, odd sizes, no tokenizer.
     "minimal": Recipe(5, sizes(37, 11, 7, 1, 1, 1, 6, query_pre_attn_scalar=5, sliding_window=3), has_tokenizer=False),
+    # As many blocks as the documentation's examples name.
+    "deep": Recipe(7, sizes(400, 24, 20, 14, 4, 1, 8, query_pre_attn_scalar=8, sliding_window=8)),
     # Rows of whole quantisation blocks; eps as a GGUF carries it.
     "gguf": Recipe(
         6,
@@ -82,7 +84,7 @@ RECIPES = {
         | dict(rms_norm_eps=float(numpy.float32(1e-6))),
     ),
 }
-NAMES = [name for name in RECIPES if name != "gguf"]
+NAMES = [name for name in RECIPES if name not in ("deep", "gguf")]
 
 
 def folder(root: Path, name: str, dtype: str, variant: str = "single") -> Path:
@@ -100,7 +102,7 @@ def build_all(cache: Path) -> Path:
     root = cache / digest
     if not root.exists():
         scratch = Path(tempfile.mkdtemp(dir=cache))
-        for name in NAMES:
+        for name in (*NAMES, "deep"):
             build(scratch, name)
         build_gguf(scratch)
         try:
@@ -120,8 +122,8 @@ def weight(name: str, shape: torch.Size, seed: int) -> torch.Tensor:
     def normal(std, mean=0.0):
         return torch.randn(shape, generator=generator) * std + mean
 
-    if name == "model.norm.weight":
-        return torch.rand(shape, generator=generator) * 5.0 + 3.0  # logits wide enough to be capped
+    if name == "model.norm.weight":  # logits wide enough to be capped; signs, lest a tied head repeat the last token
+        return (torch.rand(shape, generator=generator) * 5.0 + 3.0) * normal(1.0).sign()
     if name.endswith(("q_norm.weight", "k_norm.weight")):
         return normal(0.25, 0.2)
     if "layernorm" in name:

@@ -1,0 +1,87 @@
+"""How the tests read gemloupe's values by name, and how they report what differs."""
+
+import torch
+
+from reference.bits import assert_equal_bits
+
+
+def prompt(ids, mask=None):
+    return ids if mask is None else {"input_ids": ids, "attention_mask": mask}
+
+
+def module_at(model, path: str):
+    """A module by its path, "layers.3.self_attn.q_proj"."""
+    for part in path.split("."):
+        model = model[int(part)] if part.isdigit() else getattr(model, part)
+    return model
+
+
+def is_tuple(name: str) -> bool:
+    """The ports that are no single tensor have no name of their own: they are a module's attribute."""
+    return name.endswith((".inputs", ".self_attn.output"))
+
+
+def read(model, tracer, name: str):
+    path, _, last = name.rpartition(".")
+    return getattr(module_at(model, path), last) if is_tuple(name) else tracer.read(name)
+
+
+def write(model, tracer, name: str, value):
+    path, _, last = name.rpartition(".")
+    if is_tuple(name):
+        setattr(module_at(model, path), last, value)
+    else:
+        tracer.write(name, value)
+
+
+def saved(value):
+    if isinstance(value, (tuple, list)):
+        return tuple(saved(item) for item in value)
+    if isinstance(value, dict):
+        return {key: saved(item) for key, item in value.items()}
+    return None if value is None else value.save()
+
+
+def read_all(model, names, ids, mask=None) -> dict:
+    """Values and ports in one trace, in the order given."""
+    with model.trace(prompt(ids, mask)) as tracer:
+        values = {name: saved(read(model, tracer, name)) for name in names}
+    return values
+
+
+def logits_of(model, ids, mask=None) -> torch.Tensor:
+    with model.trace(prompt(ids, mask)):
+        logits = model.logits.save()
+    return logits
+
+
+def differences(found: dict, expected: dict, compare=assert_equal_bits) -> list[str]:
+    """One line for each name whose values differ, in the order in which a run computes them."""
+    lines = []
+    for name, value in expected.items():
+        try:
+            compare(found[name], value, name)
+        except AssertionError as error:
+            lines.append(str(error).strip().splitlines()[0])
+    return lines
+
+
+def assert_all_equal(found: dict, expected: dict, compare=assert_equal_bits):
+    lines = differences(found, expected, compare)
+    shown = "\n".join(lines[:8])
+    assert not lines, f"{len(lines)} of {len(expected)} values differ; the first ones a run computes:\n{shown}"
+
+
+def within(bound: float):
+    """A comparison that allows `bound` on floating point tensors and nothing elsewhere."""
+
+    def compare(found, expected, name):
+        if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+            assert found.dtype == expected.dtype, f"{name}: expected {expected.dtype}, found {found.dtype}"
+            assert found.shape == expected.shape, f"{name}: expected {expected.shape}, found {found.shape}"
+            worst = (found - expected).abs().max().item()
+            assert worst <= bound, f"{name}: differs by {worst:.3g}, more than {bound:.3g}"
+        else:
+            assert_equal_bits(found, expected, name)
+
+    return compare

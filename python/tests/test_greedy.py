@@ -1,0 +1,64 @@
+"""Greedy generation gives the reference's tokens, with its cache on blocks of either kind."""
+
+import pytest
+import torch
+
+from conftest import token_ids
+from reference import checkpoints
+from reference.capture import Reference
+from reference.greedy import greedy
+
+# Shorter than the window and far beyond it: the cache of a sliding block drops tokens before, while and never.
+LENGTHS = [1, 4, 7, 40]
+
+
+def generated(model, ids: torch.Tensor, **options) -> list[int]:
+    whole = model.generate(ids, max_new_tokens=32, **options)
+    assert torch.equal(whole[:, : ids.shape[1]], ids)
+    return whole[0, ids.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_reference_s_tokens(checkpoint, implementation, length):
+    ids = checkpoint.ids(length, seed=length)
+    expected = greedy(checkpoint.reference(implementation), ids)
+    assert generated(checkpoint.model(implementation), ids) == expected
+
+
+def test_a_string(zoo):
+    from tokenizers import Tokenizer
+
+    prompt = "The Eiffel Tower is in the city of"
+    ids = Tokenizer.from_file(str(zoo.folder("mqa") / "tokenizer.json")).encode(prompt).ids
+    expected = greedy(zoo.reference("mqa"), torch.tensor([ids]))
+    whole = zoo.model("mqa").generate(prompt, max_new_tokens=32)
+    assert whole[0].tolist() == ids + expected
+
+
+def test_a_gguf_file(zoo):
+    from gemloupe import StandardizedTransformer
+
+    model = StandardizedTransformer(checkpoints.gguf_file(zoo.root), attn_implementation="eager")
+    ids = token_ids(9, 393)
+    assert generated(model, ids) == greedy(zoo.reference("gguf"), ids)
+
+
+def test_it_ends_where_the_reference_ends(zoo, tmp_path):
+    """The end of the text is a token that the model happens to choose after a while."""
+    import json
+    import shutil
+
+    from gemloupe import StandardizedTransformer
+
+    ids = token_ids(9, 400)
+    free = greedy(zoo.reference("mqa"), ids)
+    folder = tmp_path / "model"
+    shutil.copytree(zoo.folder("mqa"), folder)
+    end = next(token for index, token in enumerate(free) if index >= 5 and token not in free[:index])
+    for file in ("config.json", "generation_config.json"):
+        config = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(config | {"eos_token_id": [1, end]}))
+    expected = greedy(Reference(folder), ids)
+    assert 5 < len(expected) < 32 and expected[-1] == end
+    assert generated(StandardizedTransformer(folder, attn_implementation="eager"), ids) == expected

@@ -1,0 +1,78 @@
+"""What a trace reads never changes what it computes."""
+
+import pytest
+
+from helpers import logits_of, prompt, read_all, within
+from reference.bits import assert_equal_bits
+from reference.capture import INTERIOR
+
+
+def logits_with(model, names, ids, mask=None):
+    return read_all(model, names, ids, mask)["logits"]
+
+
+def test_saving_every_value_under_eager(checkpoint):
+    model, ids = checkpoint.model(), checkpoint.ids()
+    assert_equal_bits(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")
+    assert_equal_bits(logits_of(model, ids), checkpoint.reference().logits(ids), "logits")
+    assert_equal_bits(model(ids), logits_of(model, ids), "model(ids)")
+
+
+def test_saving_every_value_of_a_padded_batch(checkpoint):
+    model, (ids, mask) = checkpoint.model(), checkpoint.padded()
+    assert_equal_bits(logits_with(model, model.value_names(), ids, mask), logits_of(model, ids, mask), "logits")
+
+
+def test_saving_every_port_under_eager(checkpoint):
+    model, ids = checkpoint.model(), checkpoint.ids()
+    names = [name for name in checkpoint.reference().capture(ids) if name.endswith((".input", ".inputs", ".output"))]
+    assert_equal_bits(logits_with(model, [*names, "logits"], ids), logits_of(model, ids), "logits")
+
+
+def test_default_attention_keeps_its_bits_unless_an_interior_value_is_read(checkpoint):
+    model, ids = checkpoint.model(None), checkpoint.ids(33)
+    names = [name for name in model.value_names() if not name.endswith(INTERIOR)]
+    assert_equal_bits(logits_with(model, names, ids), logits_of(model, ids), "logits")
+
+
+def test_default_attention_with_interior_values_is_within_1e_4(checkpoint32):
+    model, ids = checkpoint32.model(None), checkpoint32.ids(33)
+    within(1e-4)(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_a_run_leaves_no_trace_in_the_next(checkpoint, implementation):
+    """Edits end with their run, and a stopped run leaves nothing behind."""
+    model, ids = checkpoint.model(implementation), checkpoint.ids()
+    before = logits_of(model, ids)
+    with model.trace(prompt(ids)):
+        model.layers[0].layer_output[:] *= 3.0
+        edited = model.logits.save()
+    assert not edited.equal(before)
+    with model.trace(prompt(ids)) as tracer:
+        model.token_embeddings[:] = 0.0
+        tracer.stop()
+    assert_equal_bits(logits_of(model, ids), before, "logits")
+
+
+def test_a_snapshot_does_not_follow_later_edits(checkpoint):
+    model, ids = checkpoint.model(), checkpoint.ids()
+    clean = read_all(model, ["layers.0.layer_output"], ids)["layers.0.layer_output"]
+    with model.trace(prompt(ids)):
+        whole = model.layers[0].layer_output.save()
+        part = model.layers[0].layer_output[:, -1].save()
+        model.layers[0].layer_output[:] = 0.0
+    assert_equal_bits(whole, clean, "layer_output")
+    assert_equal_bits(part, clean[:, -1], "layer_output[:, -1]")
+
+
+def test_weights_and_inputs_stay_as_they_were(checkpoint):
+    model, ids = checkpoint.model(), checkpoint.ids()
+    weight = model.embed_tokens.weight.clone()
+    kept = ids.clone()
+    with model.trace(prompt(ids)):
+        model.token_embeddings[:] = 1.0
+        model.final_norm_output[:] *= 2.0
+        model.logits.save()
+    assert_equal_bits(model.embed_tokens.weight.detach(), weight, "embed_tokens.weight")
+    assert ids.equal(kept)
