@@ -1,0 +1,44 @@
+"""``model.config``: the hyperparameters as the reference's config object has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .errors import UnknownName
+
+
+class Config:
+    """The checkpoint's config with the reference's class defaults filled in, normalised as the reference normalises it.
+
+    Attributes are those of transformers' config class: ``config.num_hidden_layers``, ``config.layer_types``, …
+    """
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        attributes = dict(attributes)
+        if isinstance(attributes.get("dtype"), str):
+            attributes["dtype"] = getattr(torch, attributes["dtype"].removeprefix("torch."))
+        if isinstance(attributes.get("id2label"), dict):
+            attributes["id2label"] = {int(key): value for key, value in attributes["id2label"].items()}
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownName(f"the config has no '{name}'; it has {', '.join(self.__dict__)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.__dict__.get(name, default)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.__dict__ == other.__dict__
+
+    def __repr__(self) -> str:
+        return "Config({\n" + "".join(f"  {key!r}: {value!r},\n" for key, value in self.__dict__.items()) + "})"

@@ -1,0 +1,189 @@
+"""The native modules of a model, as attributes: ``model.layers[5].self_attn.o_proj.input``, ``.output``, ``._module``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .errors import Absent, UnknownName
+from .saving import SavedTuple
+
+if TYPE_CHECKING:
+    from .model import StandardizedTransformer
+
+_PORTS = ("input", "inputs", "output")
+
+
+class NativeModule:
+    """What ``._module`` gives: the reference's module's plain attributes (``sliding_window``, ``eps``, …) and its parameters.
+
+    A parameter is the weight the model computes with: an edit in place counts at once, reaches a tied head, and never the file.
+    """
+
+    def __init__(self, model: StandardizedTransformer, info: dict) -> None:
+        self._model, self._info = model, info
+
+    def __getattr__(self, name: str) -> Any:
+        info = self.__dict__["_info"]
+        for weight, slot in info["weights"]:
+            if weight == name:
+                return self._model._core.weight(slot)
+        if name in info["attributes"]:
+            return info["attributes"][name]
+        for child in info["children"]:
+            if self._model._infos[child]["name"] == name:
+                return NativeModule(self._model, self._model._infos[child])
+        known = [w for w, _ in info["weights"]] + list(info["attributes"])
+        raise UnknownName(f"{info['class_name']} has no '{name}' here; it has {', '.join(known) or 'nothing of its own'}")
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+        for weight, slot in self._info["weights"]:
+            yield prefix + weight, self._model._core.weight(slot)
+        for child in self._info["children"]:
+            info = self._model._infos[child]
+            yield from NativeModule(self._model, info).named_parameters(f"{prefix}{info['name']}.")
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        return (tensor for _, tensor in self.named_parameters())
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return dict(self.named_parameters())
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(w for w, _ in self._info["weights"]), *self._info["attributes"]]
+
+    def __repr__(self) -> str:
+        return f"<{self._info['class_name']} '{self._info['path']}'>"
+
+
+class Module:
+    """A native module of the reference, with its ports and the standard values that lie at it.
+
+    Reading ``.input``, ``.output`` or a value inside a trace runs the model up to it and gives the live tensor; writing into that
+    tensor, or assigning to the attribute, edits the run.
+    """
+
+    def __init__(self, model: StandardizedTransformer, info: dict, path: str) -> None:
+        own = self.__dict__
+        own["_model"], own["_info"], own["_path"] = model, info, path
+        own["_rows"] = {}  # value name -> (row, full name)
+        own["_parts"] = {}  # "input", "output" -> (part, full name)
+        if info["has_result"]:
+            own["_parts"]["output"] = (info["result"], self._name("output"))
+        if info["arguments"]:
+            own["_parts"]["input"] = (info["arguments"][0][1], self._name("input"))
+
+    def _name(self, attribute: str) -> str:
+        return f"{self._path}.{attribute}" if self._path else attribute
+
+    @property
+    def _module(self) -> NativeModule:
+        return NativeModule(self._model, self._info)
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        if (row := own["_rows"].get(name)) is not None:
+            return own["_model"]._tracer(row[1])._read(*row)
+        if (part := own["_parts"].get(name)) is not None:
+            return own["_model"]._tracer(part[1])._read_part(*part)
+        if name == "inputs" and own["_info"]["arguments"]:
+            return self._read_inputs()
+        raise self._unknown(name)
+
+    def _read_inputs(self) -> SavedTuple:
+        tracer, name = self._model._tracer(self._name("inputs")), self._name("inputs")
+        values = [(keyword, tracer._read_part(part, name)) for keyword, part in self._info["arguments"]]
+        positional = SavedTuple(value for keyword, value in values if not keyword)
+        return SavedTuple((positional, {keyword: value for keyword, value in values if keyword}))
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if (row := own["_rows"].get(name)) is not None:
+            own["_model"]._tracer(row[1])._write(*row, value)
+        elif (part := own["_parts"].get(name)) is not None:
+            own["_model"]._tracer(part[1])._write_part(*part, value)
+        elif name == "inputs" and own["_info"]["arguments"]:
+            self._write_inputs(value)
+        elif name.startswith("_"):
+            own[name] = value
+        else:
+            raise self._unknown(name)
+
+    def _write_inputs(self, value: Any) -> None:
+        name = self._name("inputs")
+        if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)):
+            raise TypeError(f"'{name}' is (positional arguments, keyword arguments), as reading it gives")
+        tracer, positional = self._model._tracer(name), list(value[0])
+        for keyword, part in self._info["arguments"]:
+            new = value[1].get(keyword) if keyword else (positional.pop(0) if positional else None)
+            if new is not None:
+                tracer._write_part(part, f"{name}.{keyword}" if keyword else name, new)
+
+    # ---------------------------------------------------------------------------------------------------- otherwise
+
+    def _unknown(self, name: str) -> Exception:
+        full = self._name(name)
+        if name.startswith("__"):
+            return AttributeError(name)
+        if name in _PORTS and self._info["no_ports"]:
+            return Absent(f"'{full}' does not exist: {self._info['no_ports']}")
+        try:
+            self._model._core.plan.find_row(full)
+        except (UnknownName, Absent) as error:
+            return error
+        return UnknownName(f"'{full}' is no attribute")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.__dict__, *self._rows, *self._parts]
+
+    def __repr__(self) -> str:
+        return f"<{self._info['class_name']} '{self._path}'>"
+
+
+class ModuleList(Module):
+    """The blocks: indexable, iterable."""
+
+    def _blocks(self) -> list[Module]:
+        return self.__dict__["_members"]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._blocks()[index]
+
+    def __len__(self) -> int:
+        return len(self._blocks())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._blocks())
+
+
+def build_tree(root: Module) -> None:
+    """Attaches a Module for every module of the plan below `root`, and every standard value to its host."""
+    model = root._model
+    made: dict[int, Module] = {0: root}
+    for index, info in enumerate(model._infos):
+        if index == 0:
+            continue
+        path = model._standard_path(info["path"])
+        made[index] = (ModuleList if info["class_name"] == "ModuleList" else Module)(model, info, path)
+        made[info["parent"]].__dict__[info["name"]] = made[index]
+        if made[index]._path.count(".") == 0 and path != info["path"]:
+            root.__dict__.setdefault(path, made[index])  # model.layers beside model.model.layers
+    for index, module in made.items():
+        if isinstance(module, ModuleList):
+            module.__dict__["_members"] = [made[child] for child in model._infos[index]["children"]]
+    by_path = {module._path: module for module in made.values()}
+    by_path[""] = root
+    for row_id, row in enumerate(model._row_table):
+        if row.is_value:
+            host, _, name = row.name.rpartition(".")
+            by_path[host]._rows[name] = (row_id, row.name)
+    for layer, sizes in enumerate(model._core.plan.layer_sizes):
+        for part in ("", ".self_attn", ".mlp"):
+            if host := by_path.get(f"layers.{layer}{part}"):
+                host.__dict__.update(sizes)

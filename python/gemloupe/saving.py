@@ -1,0 +1,126 @@
+"""``.save()``: a snapshot of a tensor inside a trace, which later edits in place do not change.
+
+A copy is made only where somebody could still write into the tensor: a slice, or a tensor that the body holds. Otherwise the
+snapshot is the live tensor itself, and the engine copies the value if it is accessed again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any
+
+import torch
+
+from .errors import SnapshotWritten
+
+_active = threading.local()  # .traces: the tracers open in this thread, innermost last
+
+
+def open_tracers() -> list:
+    try:
+        return _active.traces
+    except AttributeError:
+        _active.traces = []
+        return _active.traces
+
+
+class Snapshots:
+    """The snapshots of one trace, with the version each had when it was taken."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[weakref.ref, int, str]] = []
+
+    def add(self, tensor: torch.Tensor, name: str) -> None:
+        self._taken.append((weakref.ref(tensor), tensor._version, name))
+
+    def check(self) -> None:
+        for reference, version, name in self._taken:
+            tensor = reference()
+            if tensor is not None and tensor._version != version:
+                raise SnapshotWritten(
+                    f"what .save() returned ('{name}') was written inside its own trace. A snapshot is not the model's value: "
+                    f"to edit the run write '{name}' itself, to compute on the side write to a .clone()."
+                )
+
+
+def _references_of_a_temporary() -> int:
+    """How many references `sys.getrefcount` counts in a method of a tensor that nobody else holds."""
+    return torch.empty(0)._gemloupe_count()
+
+
+def save(tensor: Any) -> Any:
+    """A snapshot of a tensor (or of the tensors in a tuple, list or dict): what the run does later does not change it."""
+    if isinstance(tensor, torch.Tensor):
+        return _snapshot(tensor, held=True)
+    if hasattr(tensor, "save"):
+        return tensor.save()
+    if isinstance(tensor, dict):
+        return {key: save(value) for key, value in tensor.items()}
+    if isinstance(tensor, (list, tuple)):
+        return type(tensor)(save(value) for value in tensor)
+    return tensor
+
+
+def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
+    tracers = open_tracers()
+    if not tracers:
+        return tensor
+    tracer = tracers[-1]
+    taken = tensor.clone() if held else tracer._core.snapshot(tensor)
+    tracer._snapshots.add(taken, tracer._last_name)
+    return taken
+
+
+def _save_method(self: torch.Tensor) -> torch.Tensor:
+    """A snapshot of this tensor. Outside a trace: the tensor itself."""
+    return _snapshot(self, held=sys.getrefcount(self) > _TEMPORARY)
+
+
+torch.Tensor._gemloupe_count = lambda self: sys.getrefcount(self)  # type: ignore[attr-defined]
+_TEMPORARY = _references_of_a_temporary()
+del torch.Tensor._gemloupe_count  # type: ignore[attr-defined]
+torch.Tensor.save = _save_method  # type: ignore[attr-defined, method-assign]
+
+
+class SavedTuple(tuple):
+    """A tuple of tensors that has ``.save()``: what a module returns or is called with."""
+
+    def save(self) -> SavedTuple:
+        return type(self)(save(value) for value in self)
+
+
+class SavedSize(tuple):
+    """Sizes, with ``.save()``: torch.Size cannot be derived from."""
+
+    def save(self) -> SavedSize:
+        return self
+
+
+class NamedOutput(SavedTuple):
+    """The reference's ModelOutput: members by name, by key or by index."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: list[str], members: list) -> NamedOutput:
+        output = cls(members)
+        output.names = tuple(names)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.names:
+            return self[self.names.index(name)]
+        raise AttributeError(f"this output has {', '.join(self.names)}, not '{name}'")
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return getattr(self, key)
+        return super().__getitem__(key)
+
+    def keys(self) -> tuple[str, ...]:
+        return self.names
+
+    def save(self) -> NamedOutput:
+        return NamedOutput.of(list(self.names), [save(value) for value in self])

@@ -1,0 +1,147 @@
+"""A trace: a ``with`` body that pulls values out of one run of the model."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .errors import BadValue, OutOfOrder
+from .rows import LogitRows
+from .saving import NamedOutput, SavedSize, SavedTuple, Snapshots, open_tracers
+
+if TYPE_CHECKING:
+    from . import _core
+    from .model import StandardizedTransformer
+
+
+class Tracer:
+    """One run. Inside the body, ``model.layers[5].layer_output`` is the live tensor of that value: the model has run up to it."""
+
+    def __init__(self, model: StandardizedTransformer, core: _core.Trace) -> None:
+        self._model = model
+        self._core = core
+        self._snapshots = Snapshots()
+        self._last_name = ""
+        self._last_place: tuple[CodeType, int] | None = None
+        self._logit_rows: dict[int, LogitRows] = {}
+
+    # ----------------------------------------------------------------------------------------------------- the body
+
+    def __enter__(self) -> Tracer:
+        self._model._tracers().append(self)
+        open_tracers().append(self)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
+        self._model._tracers().remove(self)
+        open_tracers().remove(self)
+        self._core.finish()
+        if error is None:
+            self._snapshots.check()
+
+    def stop(self) -> None:
+        """Nothing of the model runs after this; every later access in the body is refused."""
+        self._core.finish()
+
+    @property
+    def input_size(self) -> SavedSize:
+        """[batch, seq] of this run."""
+        return SavedSize(self._core.input_size)
+
+    # ---------------------------------------------------------------------------------------------------- by name
+
+    def read(self, name: str) -> Any:
+        """The live value of that name (``"layers.3.mlp.mlp_output"``, ``"model.layers.3.mlp.input"``)."""
+        return self._read(self._model._row(name), name)
+
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """Replace the value of that name."""
+        self._write(self._model._row(name), name, value)
+
+    # ------------------------------------------------------------------------------------------------ for the modules
+
+    def _read(self, row: int, name: str) -> Any:
+        model = self._model
+        if row == model._input_size_row:
+            return self.input_size
+        if row in model._lazy_rows and self._core.rows_are_lazy(row):
+            return self._rows_of(row, name)
+        if row == model._probabilities_row:
+            for rows in list(self._logit_rows.values()):
+                rows.settle()
+        try:
+            tensor = self._core.read(row)
+        except OutOfOrder as error:
+            raise self._placed(error, name) from None
+        self._note(name)
+        return tensor
+
+    def _write(self, row: int, name: str, value: torch.Tensor) -> None:
+        if isinstance(value, LogitRows):
+            value = value.tensor()
+        elif not isinstance(value, torch.Tensor):
+            raise BadValue(f"'{name}' must be assigned a tensor, but it is assigned {type(value).__name__}.")
+        try:
+            self._core.write(row, value)
+        except OutOfOrder as error:
+            raise self._placed(error, name) from None
+        self._note(name)
+
+    def _rows_of(self, row: int, name: str) -> LogitRows:
+        if row not in self._logit_rows:
+            try:
+                self._logit_rows[row] = LogitRows(self, row, name)
+            except OutOfOrder as error:
+                raise self._placed(error, name) from None
+        self._note(name)
+        return self._logit_rows[row]
+
+    def _read_part(self, part: Any, name: str) -> Any:
+        """A leaf, None, or a tuple of parts, as the plan describes what a module returns or is called with."""
+        if part is None:
+            return None
+        if isinstance(part, int):
+            return self._read(part, name)
+        _, members, names = part
+        values = [self._read_part(member, name) for member in members]
+        return NamedOutput.of(names, values) if names else SavedTuple(values)
+
+    def _write_part(self, part: Any, name: str, value: Any) -> None:
+        if part is None:
+            return
+        if isinstance(part, int):
+            self._write(part, name, value)
+            return
+        _, members, _ = part
+        if not isinstance(value, (tuple, list)) or len(value) != len(members):
+            raise TypeError(f"'{name}' is a tuple of {len(members)}; assign one of the same length, or its first member's value")
+        for member, new in zip(members, value, strict=True):
+            if new is not None:
+                self._write_part(member, name, new)
+
+    # --------------------------------------------------------------------------------------------------- for messages
+
+    def _note(self, name: str) -> None:
+        frame = _callers_frame()
+        self._last_name = name
+        self._last_place = (frame.f_code, frame.f_lineno)
+
+    def _placed(self, error: OutOfOrder, name: str) -> OutOfOrder:
+        """The same error with the lines of the caller's code that both names stand on."""
+        frame = _callers_frame()
+        here = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
+        if self._last_place is None:
+            return OutOfOrder(f"{error} ('{name}': {here})")
+        code, line = self._last_place
+        return OutOfOrder(f"{error} ('{self._last_name}': line {line} of {code.co_filename}; '{name}': {here})")
+
+
+def _callers_frame() -> Any:
+    """The innermost frame outside this package."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,27 @@
+// What every bindings file needs: tensors cross with their autograd history (an undefined one is None), errors become the classes of gemloupe.errors.
+#pragma once
+
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gemloupe/store/checkpoint.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+namespace py = pybind11;
+
+py::object to_python(const json& value);
+json from_python(const py::handle& value);
+
+void bind_errors(py::module_& m);
+void bind_plan(py::module_& m);
+void bind_model(py::module_& m);
+void bind_trace(py::module_& m);
+
+}  // namespace v0
+}  // namespace gemloupe

@@ -1,0 +1,35 @@
+#include "gemloupe/run/trace.h"
+
+#include "bindings.h"
+#include "gemloupe/model.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+void bind_trace(py::module_& m) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  py::class_<Prompt>(m, "Prompt")
+      .def(py::init([](at::Tensor ids, std::optional<at::Tensor> mask, std::optional<at::Tensor> positions) {
+             return Prompt{std::move(ids), std::move(mask), std::move(positions)};
+           }),
+           py::arg("ids"), py::arg("attention_mask") = py::none(), py::arg("position_ids") = py::none())
+      .def_readonly("ids", &Prompt::ids)
+      .def_readonly("attention_mask", &Prompt::attention_mask)
+      .def_readonly("position_ids", &Prompt::position_ids);
+  m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
+
+  py::class_<Trace>(m, "Trace")
+      .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())
+      .def("write", py::overload_cast<RowId, const at::Tensor&>(&Trace::write), Unlocked())
+      .def("snapshot", &Trace::snapshot, Unlocked())
+      .def("rows_are_lazy", &Trace::rows_are_lazy)
+      .def("head_input", &Trace::head_input, Unlocked())
+      .def("apply_head", &Trace::apply_head, Unlocked())
+      .def("at", &Trace::at)
+      .def("finish", &Trace::finish)
+      .def_property_readonly("finished", &Trace::finished)
+      .def_property_readonly("input_size", &Trace::input_size);
+}
+
+}  // namespace v0
+}  // namespace gemloupe
