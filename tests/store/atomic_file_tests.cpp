@@ -1,6 +1,7 @@
 #include <stdexcept>
 
 #include "gemloupe/base/errors.h"
+#include "gemloupe/base/interrupt.h"
 #include "gemloupe/store/atomic_file.h"
 #include "store/files.h"
 
@@ -33,6 +34,15 @@ TEST_CASE("without a commit the target stays what it was and nothing is left beh
     throw std::runtime_error("something went wrong");
   } catch (const std::runtime_error&) {
   }
+  CHECK(content(path) == "old");
+  CHECK(folder.count() == 1);
+}
+
+TEST_CASE("Ctrl-C while a file is written leaves the old one") {
+  TempFolder folder;
+  const fs::path path = folder.add("out.txt", "old");
+  request_interrupt();
+  CHECK_THROWS_AS(write_file(path, std::string(1 << 20, 'x')), Interrupted);
   CHECK(content(path) == "old");
   CHECK(folder.count() == 1);
 }

@@ -73,7 +73,9 @@ void run(const std::string& valid, void (*target)(const uint8_t*, size_t), size_
 
 TEST_CASE("mutated safetensors files are read or refused") {
   const std::string valid = content(tests_folder() / "store/data/written.safetensors");
-  run(valid, store_fuzz::safetensors, valid.find("}  ") == std::string::npos ? 500 : valid.find("}  "), 6000);
+  uint64_t length = 0;
+  std::memcpy(&length, valid.data(), sizeof(length));
+  run(valid, store_fuzz::safetensors, sizeof(length) + length, 6000);
 }
 
 TEST_CASE("mutated GGUF files are read or refused") {
@@ -92,7 +94,7 @@ TEST_CASE("mutated npz files are read or refused") {
   for (const char* name : {"numpy_stored.npz", "numpy_deflated.npz", "written_64.npz"}) {
     const std::string valid = content(tests_folder() / "store/data" / name);
     run(valid, store_fuzz::npz, valid.size(), 2000);
-    // The same with the directory first, so that it takes the mutations: they are its own bytes that decide.
+    // And mutations of the directory alone, which comes last in the file.
     const size_t directory = valid.find("PK\x01\x02");
     Mutator mutator(7);
     for (int i = 0; i < 2000; ++i) {

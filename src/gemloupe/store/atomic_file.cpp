@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "gemloupe/base/errors.h"
+#include "gemloupe/base/interrupt.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -113,8 +115,10 @@ void AtomicFile::flush() {
 }
 
 void AtomicFile::write_through(const char* data, size_t bytes) {
+  constexpr size_t kStep = size_t{1} << 24;  // between two of them, Ctrl-C is heard
   while (bytes > 0) {
-    const ssize_t done = ::write(fd_, data, bytes);
+    throw_if_interrupted();
+    const ssize_t done = ::write(fd_, data, std::min(bytes, kStep));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail("written");
     data += done;
