@@ -197,3 +197,49 @@ TEST_CASE("gguf: an alignment that is wrong") {
             {"'general.alignment' is " + std::to_string(alignment), "a power of two"});
   refused(GgufBuilder().pair("general.alignment", kI32, bytes_of(-32)).file(32), {"'general.alignment' is -32"});
 }
+
+namespace {
+
+/// Part `number` of `count`, with one tensor.
+std::string part(uint16_t number, uint16_t count, const char* tensor, int32_t tensors = 2) {
+  return GgufBuilder()
+      .pair("split.no", kU16, bytes_of<uint16_t>(static_cast<uint16_t>(number - 1)))
+      .pair("split.count", kU16, bytes_of(count))
+      .pair("split.tensors.count", kI32, bytes_of(tensors))
+      .pair("part", kU16, bytes_of(number))
+      .tensor(tensor, {8}, 0, 0)
+      .file(32);
+}
+
+}  // namespace
+
+TEST_CASE("gguf: a model in several files is read whole, whichever is named") {
+  TempFolder folder;
+  const fs::path one = folder.add("m-00001-of-00002.gguf", part(1, 2, "a"));
+  const fs::path two = folder.add("m-00002-of-00002.gguf", part(2, 2, "b"));
+  CHECK(!is_later_gguf_split(one));
+  CHECK(is_later_gguf_split(two));
+  for (const fs::path& path : {one, two}) {
+    const GgufFile file = read_gguf(path);
+    CHECK(file.metadata["part"] == 1);
+    REQUIRE(file.tensors.size() == 2);
+    CHECK(file.tensors[1].path.filename() == "m-00002-of-00002.gguf");
+  }
+
+  SUBCASE("a tensor twice") {
+    folder.add("m-00002-of-00002.gguf", part(2, 2, "a"));
+    CHECK_REFUSED(BadCheckpoint, read_gguf(one), one.c_str(), "tensor 'a' is in two files", "'m-00002-of-00002.gguf'");
+  }
+  SUBCASE("another number of tensors") {
+    folder.add("m-00001-of-00002.gguf", part(1, 2, "a", 3));
+    CHECK_REFUSED(BadCheckpoint, read_gguf(one), one.c_str(), "2 tensors, expected 3");
+  }
+  SUBCASE("a missing part") {
+    fs::remove(two);
+    CHECK_REFUSED(BadCheckpoint, read_gguf(one), one.c_str(), "one of 2 files", "'m-00002-of-00002.gguf' is missing");
+  }
+  SUBCASE("a name that was changed") {
+    for (const char* name : {"m.gguf", "m-00001-of-00003.gguf", "m-00000-of-00002.gguf", "m-00003-of-00002.gguf"})
+      CHECK_REFUSED(BadCheckpoint, read_gguf(folder.add(name, part(1, 2, "a"))), name, "names should end with");
+  }
+}

@@ -82,7 +82,8 @@ class CheckpointReader {
       read_configs(folder);
       return read_folder_weights(folder);
     }
-    const std::vector<fs::path> ggufs = files_in(folder, {".gguf"});
+    std::vector<fs::path> ggufs = files_in(folder, {".gguf"});
+    std::erase_if(ggufs, is_later_gguf_split);
     if (ggufs.size() == 1) return open_gguf(ggufs[0]);
     if (ggufs.size() > 1)
       throw BadCheckpoint(folder.string() + ": holds several GGUF files, " + names(ggufs) + "; pass the path of one");

@@ -142,9 +142,5 @@ GgufFile parse_gguf(const std::shared_ptr<MappedFile>& file) {
   return out;
 }
 
-GgufFile read_gguf(const std::filesystem::path& path) {
-  return parse_gguf(MappedFile::open(path));
-}
-
 }  // namespace v0
 }  // namespace gemloupe

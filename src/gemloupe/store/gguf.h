@@ -18,9 +18,13 @@ struct GgufFile {
   std::vector<StoredTensor> tensors;  ///< by name
 };
 
-/// Errors: NotFound, BadCheckpoint.
+/// The file, with the tensors of all its parts where it is one of several (name-00001-of-00003.gguf). Errors: NotFound,
+/// BadCheckpoint.
 GgufFile read_gguf(const std::filesystem::path& path);
 GgufFile parse_gguf(const std::shared_ptr<MappedFile>& file);
+
+/// Whether the name is that of a part other than the first.
+bool is_later_gguf_split(const std::filesystem::path& path);
 
 }  // namespace v0
 }  // namespace gemloupe
