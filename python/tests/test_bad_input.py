@@ -3,9 +3,11 @@
 import json
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import gemloupe
 from conftest import token_ids
@@ -52,40 +54,40 @@ def rewritten(folder, change):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-def tensors(header):
+def entries(header):
     return [entry for name, entry in sorted(header.items()) if name != "__metadata__"]
 
 
 def overlap(header):
-    first, second = sorted(tensors(header), key=lambda entry: entry["data_offsets"][0])[:2]
+    first, second = sorted(entries(header), key=lambda entry: entry["data_offsets"][0])[:2]
     size = second["data_offsets"][1] - second["data_offsets"][0]
     start = first["data_offsets"][0]
     second["data_offsets"] = [start, start + size]
 
 
 def beyond_the_end(header):
-    last = max(tensors(header), key=lambda entry: entry["data_offsets"][1])
+    last = max(entries(header), key=lambda entry: entry["data_offsets"][1])
     last["data_offsets"] = [offset + (1 << 20) for offset in last["data_offsets"]]
 
 
 def backwards(header):
-    tensors(header)[0]["data_offsets"].reverse()
+    entries(header)[0]["data_offsets"].reverse()
 
 
 def huge_shape(header):
-    tensors(header)[0]["shape"] = [1 << 62, 1 << 62]
+    entries(header)[0]["shape"] = [1 << 62, 1 << 62]
 
 
 def negative_shape(header):
-    tensors(header)[0]["shape"][0] *= -1
+    entries(header)[0]["shape"][0] *= -1
 
 
 def strange_dtype(header):
-    tensors(header)[0]["dtype"] = "F37"
+    entries(header)[0]["dtype"] = "F37"
 
 
 def no_shape(header):
-    del tensors(header)[0]["shape"]
+    del entries(header)[0]["shape"]
 
 
 CHANGES = [overlap, beyond_the_end, backwards, huge_shape, negative_shape, strange_dtype, no_shape]
@@ -141,17 +143,23 @@ def test_a_config_that_contradicts_the_weights(folder):
 
 
 def test_a_missing_tensor(folder):
-    rewritten(folder, lambda header: header.pop("model.layers.3.self_attn.k_norm.weight"))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.3.self_attn.k_norm.weight"]
+    save_file(tensors, folder / "model.safetensors")
     with refused(gemloupe.BadCheckpoint, r"layers\.3\.self_attn\.k_norm\.weight"):
         StandardizedTransformer(folder)
 
 
-def test_a_tensor_without_a_place(folder):
-    def rename(header):
-        header["model.layers.3.self_attn.sinks"] = header.pop("model.layers.3.self_attn.k_norm.weight")
+def test_bytes_that_belong_to_no_tensor(folder):
+    rewritten(folder, lambda header: header.pop("model.layers.3.self_attn.k_norm.weight"))
+    with refused(gemloupe.BadCheckpoint, r"model\.safetensors"):
+        StandardizedTransformer(folder)
 
-    rewritten(folder, rename)
-    with pytest.raises(gemloupe.BadCheckpoint, match=r"sinks|k_norm"):
+
+def test_a_tensor_without_a_place(folder):
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"model.layers.3.self_attn.sinks": torch.zeros(4)}, folder / "model.safetensors")
+    with refused(gemloupe.BadCheckpoint, r"layers\.3\.self_attn\.sinks"):
         StandardizedTransformer(folder)
 
 
@@ -181,10 +189,11 @@ def test_an_index_that_is_broken(sharded):
         StandardizedTransformer(sharded)
 
 
-def test_an_index_that_lacks_a_tensor(sharded):
+def test_an_index_that_names_the_wrong_shard(sharded):
     path = sharded / "model.safetensors.index.json"
     index = json.loads(path.read_text())
-    del index["weight_map"]["model.norm.weight"]
+    right = index["weight_map"]["model.norm.weight"]
+    index["weight_map"]["model.norm.weight"] = next(name for name in index["weight_map"].values() if name != right)
     path.write_text(json.dumps(index))
     with refused(gemloupe.BadCheckpoint, r"norm\.weight"):
         StandardizedTransformer(sharded)
@@ -193,7 +202,7 @@ def test_an_index_that_lacks_a_tensor(sharded):
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_a_missing_file(folder, file):
     (folder / file).unlink()
-    with refused(gemloupe.NotFound, file.replace(".", r"\.")):
+    with refused(gemloupe.BadCheckpoint, file.replace(".", r"\.")):
         StandardizedTransformer(folder)
 
 
@@ -325,9 +334,6 @@ def test_a_string_without_a_tokenizer(zoo):
 
 def test_a_vocabulary_larger_than_the_embedding(folder):
     """The tokenizer's ids reach 392, this embedding ends at 300."""
-    tensors = {}
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(folder / "model.safetensors")
     tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:300].clone()
     save_file(tensors, folder / "model.safetensors")
@@ -356,8 +362,7 @@ def test_no_new_tokens(model, count):
         ("layers.3.self_attn.attention_query", "attention_queries"),
         ("layer.3.layer_output", r"layers\.3\.layer_output"),
         ("logit", "logits"),
-        ("layers.99.layer_output", "8"),
-        ("", "logits"),
+        ("layers.99.layer_output", "layer_output"),
     ],
 )
 def test_a_name_that_does_not_exist(model, name, nearest):
@@ -441,7 +446,7 @@ def test_a_written_tensor_that_does_not_fit(model, value, words):
 
 
 def test_what_is_no_tensor(model):
-    with model.trace(torch.tensor([IDS])), pytest.raises(TypeError, match="layer_output"):
+    with model.trace(torch.tensor([IDS])), refused(gemloupe.BadValue, "layer_output", "str"):
         model.layers[1].layer_output = "a string"
 
 
@@ -468,7 +473,6 @@ def test_an_error_of_the_body_passes_through(model):
 
 def test_every_error_names_its_page():
     """A class for each kind of error, a page for each class."""
-    from pathlib import Path
 
     pages = Path(__file__).parents[2] / "docs" / "errors"
     kinds = [kind for kind in vars(gemloupe.errors).values() if isinstance(kind, type)]

@@ -61,8 +61,8 @@ def plain(value):
     return value
 
 
-def assert_same_config(model, folder):
-    expected = attributes(transformers.Gemma3TextConfig.from_pretrained(folder))
+def assert_same_config(model, reference):
+    expected = attributes(reference.config)
     found = {name: getattr(model.config, name, "no such attribute") for name in expected}
     wrong = {name: (found[name], expected[name]) for name in expected if plain(found[name]) != plain(expected[name])}
     assert not wrong, f"(found, expected): {wrong}"
@@ -89,14 +89,14 @@ def sized(tmp_path_factory):
     """Weights for SIZES with every other size the class default."""
     folder = tmp_path_factory.mktemp("sized") / "model"
     torch.manual_seed(0)
-    transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**SIZES)).save_pretrained(folder)
+    transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**SIZES)).bfloat16().save_pretrained(folder)
     return folder
 
 
 @pytest.mark.parametrize("variant", checkpoints.VARIANTS)
 def test_the_attributes_are_the_reference_s(checkpoint, variant):
     folder = checkpoint.zoo.folder(checkpoint.name, checkpoint.dtype, variant)
-    assert_same_config(StandardizedTransformer(folder), folder)
+    assert_same_config(StandardizedTransformer(folder), Reference(folder))
 
 
 def test_class_defaults_fill_a_minimal_file(sized, tmp_path):
@@ -105,7 +105,7 @@ def test_class_defaults_fill_a_minimal_file(sized, tmp_path):
     shutil.copytree(sized, folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3_text", **SIZES}))
     model = StandardizedTransformer(folder, attn_implementation="eager")
-    assert_same_config(model, folder)
+    assert_same_config(model, Reference(folder))
     assert (model.num_heads, model.num_kv_heads, model.head_dim) == (8, 4, 256)
     ids = token_ids(9, 64)
     assert_equal_bits(logits_of(model, ids), Reference(folder).logits(ids), "logits")
@@ -122,8 +122,7 @@ def test_class_defaults_fill_a_minimal_file(sized, tmp_path):
         {"use_bidirectional_attention": True, "sliding_window": 7},
         {"final_logit_softcapping": 30.0},
         {"tie_word_embeddings": True, "_name_or_path": "google/gemma-3-270m", "head_dim": 256},
-        {"dtype": "float32", "torch_dtype": "bfloat16"},
-        {"num_labels": 3},
+        {"dtype": "bfloat16", "torch_dtype": "float32"},
         {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}},
     ],
     ids=lambda changes: "-".join(changes) or "as-released",
@@ -132,9 +131,9 @@ def test_released_files(sized, tmp_path, changes):
     folder = tmp_path / "released"
     shutil.copytree(sized, folder)
     (folder / "config.json").write_text(json.dumps(RELEASED | SIZES | {"num_attention_heads": 8} | changes))
-    model = StandardizedTransformer(folder, dtype="float32", attn_implementation="eager")
-    reference = Reference(folder, dtype=torch.float32)
-    assert_same_config(StandardizedTransformer(folder), folder)
+    model = StandardizedTransformer(folder, attn_implementation="eager")
+    reference = Reference(folder)
+    assert_same_config(model, reference)
     ids = token_ids(20, 64)
     assert_equal_bits(logits_of(model, ids), reference.logits(ids), "logits")
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from conftest import Checkpoint, token_ids
 from helpers import prompt, read, saved, write
 from reference.bits import assert_equal_bits
 from reference.capture import real_rows
@@ -139,8 +140,6 @@ def test_every_port(checkpoint32, port, way):
 
 
 def test_bfloat16_edits(zoo):
-    from conftest import Checkpoint
-
     checkpoint = Checkpoint(zoo, "mqa", "bfloat16")
     for name, edit in edits_of(8):
         if "scores" not in name:  # LOW is float32's
@@ -148,8 +147,6 @@ def test_bfloat16_edits(zoo):
 
 
 def test_an_assigned_query_input_leaves_keys_and_values(zoo):
-    from conftest import token_ids
-
     model, ids = zoo.model("mqa"), token_ids(14, 400)
     projections = [f"layers.2.self_attn.{name}_proj.output" for name in "qkv"]
     clean = zoo.reference("mqa").capture(ids)
@@ -167,8 +164,6 @@ def test_an_assigned_query_input_leaves_keys_and_values(zoo):
 
 def test_layer_mid_is_the_stream_and_its_norm_s_input_is_not(zoo):
     """The standard value moves the residual by either way of writing, the native port only in place."""
-    from conftest import token_ids
-
     model, ids = zoo.model("mqa"), token_ids(14, 400)
     clean = zoo.reference("mqa").capture(ids)
     mid, mlp_output = clean["layers.1.layer_mid"], clean["layers.1.mlp.mlp_output"]
@@ -252,8 +247,6 @@ def test_default_attention_takes_the_same_edits(checkpoint32):
 
 
 def test_what_an_edit_leaves_is_what_later_reads_see(zoo):
-    from conftest import token_ids
-
     model, ids = zoo.model("mqa"), token_ids(14, 400)
     with model.trace(ids):
         model.layers[1].layer_output[:] *= 2

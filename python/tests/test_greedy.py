@@ -1,9 +1,14 @@
 """Greedy generation gives the reference's tokens, with its cache on blocks of either kind."""
 
+import json
+import shutil
+
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from conftest import token_ids
+from gemloupe import StandardizedTransformer
 from reference import checkpoints
 from reference.capture import Reference
 from reference.greedy import greedy
@@ -27,8 +32,6 @@ def test_the_reference_s_tokens(checkpoint, implementation, length):
 
 
 def test_a_string(zoo):
-    from tokenizers import Tokenizer
-
     prompt = "The Eiffel Tower is in the city of"
     ids = Tokenizer.from_file(str(zoo.folder("mqa") / "tokenizer.json")).encode(prompt).ids
     expected = greedy(zoo.reference("mqa"), torch.tensor([ids]))
@@ -37,8 +40,6 @@ def test_a_string(zoo):
 
 
 def test_a_gguf_file(zoo):
-    from gemloupe import StandardizedTransformer
-
     model = StandardizedTransformer(checkpoints.gguf_file(zoo.root), attn_implementation="eager")
     ids = token_ids(9, 393)
     assert generated(model, ids) == greedy(zoo.reference("gguf"), ids)
@@ -46,11 +47,6 @@ def test_a_gguf_file(zoo):
 
 def test_it_ends_where_the_reference_ends(zoo, tmp_path):
     """The end of the text is a token that the model happens to choose after a while."""
-    import json
-    import shutil
-
-    from gemloupe import StandardizedTransformer
-
     ids = token_ids(9, 400)
     free = greedy(zoo.reference("mqa"), ids)
     folder = tmp_path / "model"

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gemloupe
+from gemloupe import StandardizedTransformer
 from reference.bits import assert_equal_bits
 
 PROMPT = "The Eiffel Tower is in the city of"
@@ -123,8 +124,6 @@ def test_a_block_s_kind_and_a_norm_s_gain(model):
 
 
 def test_an_edit_of_the_embedding_edits_the_head(zoo):
-    from gemloupe import StandardizedTransformer
-
     model = StandardizedTransformer(zoo.folder("deep"))
     file = zoo.folder("deep") / "model.safetensors"
     before = file.read_bytes()

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from conftest import token_ids
+from gemloupe import StandardizedTransformer
 from helpers import assert_all_equal, logits_of, module_at, prompt, read_all, saved, within
 from reference import checkpoints
 from reference.bits import assert_equal_bits
@@ -182,8 +184,6 @@ def test_default_attention_on_a_padded_batch(checkpoint32):
 
 @pytest.mark.parametrize("variant", checkpoints.VARIANTS[1:])
 def test_variants_of_a_folder(checkpoint, variant):
-    from gemloupe import StandardizedTransformer
-
     folder = checkpoint.zoo.folder(checkpoint.name, checkpoint.dtype, variant)
     model = StandardizedTransformer(folder, attn_implementation="eager")
     expected = checkpoint.reference().logits(checkpoint.ids())
@@ -192,9 +192,6 @@ def test_variants_of_a_folder(checkpoint, variant):
 
 @pytest.mark.parametrize("stored, wanted", [("bfloat16", "float32"), ("float32", "bfloat16")])
 def test_another_dtype_than_the_file(zoo, stored, wanted):
-    from conftest import token_ids
-    from gemloupe import StandardizedTransformer
-
     for dtype in (wanted, getattr(torch, wanted)):
         model = StandardizedTransformer(zoo.folder("softcap", stored), dtype=dtype, attn_implementation="eager")
         reference = Reference(zoo.folder("softcap", stored), dtype=getattr(torch, wanted))
@@ -205,13 +202,22 @@ def test_another_dtype_than_the_file(zoo, stored, wanted):
 
 def test_a_gguf_file(zoo):
     """Dequantised as the folder beside it, whose values are the reference's."""
-    from conftest import token_ids
-    from gemloupe import StandardizedTransformer
-
     model = StandardizedTransformer(checkpoints.gguf_file(zoo.root), attn_implementation="eager")
     ids = token_ids(20, 393)
     expected = standard(zoo.reference("gguf").capture(ids))
     assert_all_equal(read_all(model, expected, ids), expected)
+
+
+def test_two_threads(zoo):
+    """The same bits as the reference with the same number of threads, where there is enough to share out."""
+    ids = token_ids(200, 400)
+    torch.set_num_threads(2)
+    try:
+        expected = standard(zoo.reference("mqa").capture(ids))
+        found = read_all(zoo.model("mqa"), expected, ids)
+    finally:
+        torch.set_num_threads(1)
+    assert_all_equal(found, expected)
 
 
 # ------------------------------------------------------------------------------------------------ derived

@@ -84,3 +84,22 @@ def test_greedy_generates_what_was_asked_for(checkpoint):
     rows = [greedy(checkpoint.reference(), checkpoint.ids(7, seed)) for seed in (1, 2, 3)]
     assert all(len(row) == 32 or row[-1] == 1 for row in rows)
     assert max(len(set(row)) for row in rows) > 2  # a tied head need not repeat the last token
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bits_are_compared_to_the_last(dtype):
+    ones = torch.ones(2, 3, dtype=dtype)
+    assert_equal_bits(ones.clone(), ones)
+    assert_equal_bits(ones * float("nan"), ones * float("nan"))
+    next_up = ones.clone()
+    next_up[1, 2] += torch.finfo(dtype).eps
+    with pytest.raises(AssertionError, match=r"x: 1 of 6 elements differ, first at \[1, 2\].* 1 ulps"):
+        assert_equal_bits(next_up, ones, "x")
+    with pytest.raises(AssertionError, match="0 ulps"):
+        assert_equal_bits(-0.0 * ones, 0.0 * ones)
+    with pytest.raises(AssertionError, match=r"expected \(2, 3\), found \(3, 2\)"):
+        assert_equal_bits(ones.T, ones)
+    with pytest.raises(AssertionError, match="expected torch.float64"):
+        assert_equal_bits(ones, ones.double())
+    with pytest.raises(AssertionError, match="expected 2 elements"):
+        assert_equal_bits((ones,), (ones, None))
