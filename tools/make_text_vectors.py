@@ -9,8 +9,10 @@ import json
 import random
 from pathlib import Path
 
+import jinja2
 import sentencepiece
 from tokenizers import Tokenizer
+from transformers.utils import chat_template_utils
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "text"
 
@@ -233,6 +235,34 @@ def sentencepiece_vectors(model: bytes) -> list[dict]:
     return [{"text": text, "ids": pieces.encode(text)} for text in cases]
 
 
+def rendered(template: str, messages: list | None, variables: dict) -> dict:
+    """What transformers makes of a template: its text, or which kind of error."""
+    try:
+        if messages is not None:
+            texts, _ = chat_template_utils.render_jinja_template(
+                [chat_template_utils._normalize_chat_messages(messages)], chat_template=template, **variables
+            )
+            return {"text": texts[0]}
+        return {"text": chat_template_utils._compile_jinja_template(template).render(**variables)}
+    except jinja2.TemplateError as error:
+        return {"error": "refused" if type(error) is jinja2.TemplateError else "broken"}
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, SyntaxError):
+        return {"error": "broken"}
+
+
+def template_vectors() -> dict[str, list]:
+    snippets = json.loads((DATA / "snippets.json").read_text(encoding="utf-8"))
+    chats = json.loads((DATA / "chats.json").read_text(encoding="utf-8"))
+    vectors = [{"template": t, "variables": v, **rendered(t, None, v)} for t, v in snippets]
+    chat_vectors = []
+    for path in sorted((DATA / "templates").glob("*.jinja")):
+        template = path.read_text(encoding="utf-8")
+        for index, chat in enumerate(chats):
+            variables = {"bos_token": "<bos>", **{key: value for key, value in chat.items() if key != "messages"}}
+            chat_vectors.append({"template": path.name, "chat": index, **rendered(template, chat["messages"], variables)})
+    return {"snippets": vectors, "chats": chat_vectors}
+
+
 def write(name: str, value) -> None:
     (DATA / name).write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
@@ -245,6 +275,7 @@ def main() -> None:
     (DATA / "tokenizer.json").write_text(json.dumps(base, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     write("tokenizer_vectors.json", tokenizer_vectors(base))
     write("sentencepiece_vectors.json", sentencepiece_vectors(model))
+    write("template_vectors.json", template_vectors())
 
 
 if __name__ == "__main__":

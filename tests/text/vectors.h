@@ -16,11 +16,11 @@
 
 namespace gemloupe::test {
 
-/// A file of tests/data/text: under $GEMLOUPE_TESTS, else in a folder above the one that the tests run in.
+/// A file of tests/data/text: under $GEMLOUPE_TESTS, else it lies above this program.
 inline std::filesystem::path text_data(const char* name) {
   namespace fs = std::filesystem;
   if (const char* folder = std::getenv("GEMLOUPE_TESTS")) return fs::path(folder) / "data" / "text" / name;
-  fs::path at = fs::current_path();
+  fs::path at = fs::read_symlink("/proc/self/exe");
   while (at.has_relative_path() && !fs::exists(at / "tests" / "data" / "text")) at = at.parent_path();
   return at / "tests" / "data" / "text" / name;
 }
