@@ -7,7 +7,7 @@ CPP_FILES = git ls-files -co --exclude-standard '*.h' '*.cpp'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test wheel bench lint asan clean
+.PHONY: help setup build demo test wheel bench lint format asan clean
 
 help: ## say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ lint: setup ## formatting, clang-tidy over our headers, ruff, the direction of i
 	@$(PY) tools/check_includes.py
 	@$(CMAKE) --preset tidy >/dev/null
 	@$(CMAKE) --build --preset tidy
+
+format: setup ## what lint can mend by itself
+	@$(PY) -m ruff check --fix
+	@$(PY) -m ruff format
+	@$(VENV)/bin/clang-format -i $$($(CPP_FILES))
 
 asan: setup ## the C++ tests under the address and undefined-behaviour sanitizers
 	@$(CMAKE) --preset asan >/dev/null
