@@ -95,7 +95,7 @@ TEST_CASE("a hostile template ends with an error") {
   ends("{% set ns = namespace() %}{% set ns.self = ns %}");
   ends("{% set ns = namespace() %}{% macro f() %}{% endmacro %}{% set ns.f = f %}");
   ends("{{ 'x' * 9999999999 }}");
-  ends("{{ ('x' * 60000000) | replace('', 'yyyy') }}");
+  ends("{{ ('x' * 6000000) | replace('', 'yyyy') }}");
   ends("{{ range(99999) | join('x' * 99999) }}");
   ends("{{ 'a\n' * 9999 | indent(999999999) }}");
   ends("{{ 9223372036854775807 + 1 }}");
@@ -116,14 +116,14 @@ TEST_CASE("a hostile template ends with an error") {
   ends(repeated("{% if 1 %}", 100'000));
   ends("{% if 1 %}" + repeated("{% elif 1 %}", 100'000));
   json deep = json::array();
-  for (int i = 0; i < 5000; ++i) deep = json::array({deep});
+  for (int i = 0; i < 300; ++i) deep = json::array({deep});
   CHECK_THROWS_AS(render("", {{"deep", deep}}), BadTokenizer);
 }
 
 TEST_CASE("every beginning of a template renders or is refused") {
   const std::string source = read_text("templates/gemma4.jinja");
   const json chat = read_vectors("chats.json")[8];
-  for (size_t length = 0; length < source.size(); length += 7) {
+  for (size_t length = 0; length < source.size(); length += 13) {
     outcome([&] { return render_chat(source.substr(0, length), chat["messages"], chat); });
   }
 }

@@ -51,7 +51,7 @@ class TokenizerJson {
     refuse("an unknown component " + in_quotes(key));
   }
 
-  // --- model ---------------------------------------------------------------------------------------------------------
+  // --- model ---
 
   void model() {
     has_model_ = true;
@@ -115,7 +115,7 @@ class TokenizerJson {
     });
   }
 
-  // --- added tokens --------------------------------------------------------------------------------------------------
+  // --- added tokens ---
 
   void added_tokens() {
     reader_.array([&] {
@@ -140,8 +140,7 @@ class TokenizerJson {
     });
   }
 
-  // --- normalizer and pre-tokenizer
-  // ------------------------------------------------------------------------------------
+  // --- normalizer and pre-tokenizer ---
 
   /// The string of {"String": …}.
   std::string pattern(const std::string& what, const json& value) const {
@@ -196,7 +195,7 @@ class TokenizerJson {
     }
   }
 
-  // --- decoder and post-processor ------------------------------------------------------------------------------------
+  // --- decoder and post-processor ---
 
   void decoder(const json& value, int depth) {
     if (value.is_null()) refuse("the decoder", value, "Sequence, Replace, ByteFallback, Fuse and Strip");
@@ -251,8 +250,7 @@ class TokenizerJson {
     }
   }
 
-  // --- all together
-  // ----------------------------------------------------------------------------------------------------
+  // --- all together ---
 
   TokenizerParts assemble(const json& config) {
     vocabulary_.index();

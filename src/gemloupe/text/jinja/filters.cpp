@@ -47,7 +47,7 @@ Arguments without_first(const Arguments& arguments, size_t count) {
   return {List(begin, arguments.positional.end()), arguments.named};
 }
 
-// --- texts -----------------------------------------------------------------------------------------------------------
+// --- texts ---
 
 Value trim(const Value& input, const Arguments& arguments) {
   return strip(input.text(), arguments.get(0, "chars"), true, true);
@@ -125,7 +125,7 @@ Value to_json(const Value& input, const Arguments& arguments) {
   return dump(input, width, argument(arguments, 3, "sort_keys", false).truth(), between, after_key);
 }
 
-// --- numbers ---------------------------------------------------------------------------------------------------------
+// --- numbers ---
 
 std::optional<double> parsed(const Value& input) {
   if (input.number()) return input.real();
@@ -160,7 +160,7 @@ Value rounded(const Value& input, const Arguments& arguments) {
   return std::nearbyint(input.real() * scale) / scale;
 }
 
-// --- lists and dicts -------------------------------------------------------------------------------------------------
+// --- lists and dicts ---
 
 Value first(const Value& input, const Arguments&) {
   const List all = input.iterate();
@@ -316,7 +316,7 @@ const std::map<std::string, Filter>& filters() {
   return all;
 }
 
-// --- tests -----------------------------------------------------------------------------------------------------------
+// --- tests ---
 
 const Value& other(const Arguments& arguments) {
   if (arguments.positional.size() != 1) throw Problem{"this test takes one argument"};

@@ -87,7 +87,7 @@ class Lexer {
     const char sign = source_[at_];
     size_t to = at_ + end.size() + (sign == '-' || sign == '+');
     if (sign == '-') {
-      to = source_.size() - strip(std::string_view(source_).substr(to), nullptr, true, false).size();
+      for (CodePoint c; to < source_.size() && is_python_space((c = code_point_at(source_, to)).value);) to += c.bytes;
     } else if (block && sign != '+' && to < source_.size() && source_[to] == '\n') {
       ++to;
     }

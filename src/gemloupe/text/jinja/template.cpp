@@ -12,8 +12,8 @@ namespace jinja {
 
 namespace {
 
-constexpr int deepest = 1000;               // of nested evaluations: a macro that calls itself for ever ends here
-constexpr int64_t most_steps = 20'000'000;  // some seconds: a template that does not end ends here
+constexpr int deepest = 1000;              // of nested evaluations: a macro that calls itself for ever ends here
+constexpr int64_t most_steps = 5'000'000;  // about a second: a template that does not end ends here
 
 /// The variables of a block; a name that is not here is looked for in the block around it.
 struct Scope {
@@ -50,7 +50,7 @@ class Interpreter {
   }
 
  private:
-  // --- bounds --------------------------------------------------------------------------------------------------------
+  // --- bounds ---
 
   void spend(size_t steps) {
     if ((steps_ += static_cast<int64_t>(steps)) > most_steps) throw Problem{"this template does too much work"};
@@ -72,7 +72,7 @@ class Interpreter {
     if (out.size() > Value::most_bytes) throw Problem{"this template writes too much"};
   }
 
-  // --- statements ----------------------------------------------------------------------------------------------------
+  // --- statements ---
 
   Flow run(const Block& block, Scope& scope, std::string& out) {
     for (const Statement& statement : block) {
@@ -117,7 +117,7 @@ class Interpreter {
 
   Flow loop(const Statement& s, Scope& scope, std::string& out) {
     List all = evaluate(*s.expression, scope).iterate();
-    spend(all.size());
+    spend(8 * all.size());  // `loop` costs as much as several expressions
     if (s.condition) {
       std::erase_if(all, [&](const Value& element) {
         Scope inner{&scope, {}};
@@ -201,7 +201,7 @@ class Interpreter {
     });
   }
 
-  // --- expressions ---------------------------------------------------------------------------------------------------
+  // --- expressions ---
 
   Value evaluate(const Expression& e, const Scope& scope) {
     const Depth depth(*this, e.line);

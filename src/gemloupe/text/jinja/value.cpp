@@ -269,15 +269,23 @@ bool is_python_space(char32_t value) {
 std::string strip(std::string_view text, const Value* which, bool left, bool right) {
   const bool spaces = which == nullptr || which->none();
   if (!spaces && !which->string()) throw Problem{"expected the characters to strip as a str"};
-  const auto all = characters(text), chosen = spaces ? all : characters(*which->string());
+  const auto chosen = spaces ? std::vector<std::string_view>{} : characters(*which->string());
   const auto goes = [&](std::string_view c) {
-    return spaces ? is_python_space(code_point_at(c, 0).value)
-                  : std::find(chosen.begin(), chosen.end(), c) != chosen.end();
+    if (spaces) return is_python_space(code_point_at(c, 0).value);
+    return std::find(chosen.begin(), chosen.end(), c) != chosen.end();
   };
-  size_t begin = 0, end = all.size(), from = 0, to = text.size();
-  for (; left && begin < end && goes(all[begin]); ++begin) from += all[begin].size();
-  for (; right && begin < end && goes(all[end - 1]); --end) to -= all[end - 1].size();
-  return std::string(text.substr(from, to - from));
+  while (left && !text.empty()) {
+    const size_t bytes = code_point_at(text, 0).bytes;
+    if (!goes(text.substr(0, bytes))) break;
+    text.remove_prefix(bytes);
+  }
+  while (right && !text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && text.size() - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    if (!goes(text.substr(begin))) break;
+    text.remove_suffix(text.size() - begin);
+  }
+  return std::string(text);
 }
 
 std::string with_case(std::string_view text, bool upper) {

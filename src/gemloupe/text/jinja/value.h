@@ -50,7 +50,7 @@ class Value {
                    std::shared_ptr<const Members>, std::shared_ptr<Namespace>, std::shared_ptr<const Function>>;
 
   /// What a template can build is bounded: all that it says counts, were it written out, and how deep it goes.
-  static constexpr size_t most_bytes = size_t{1} << 26;
+  static constexpr size_t most_bytes = size_t{1} << 24;
   static constexpr int deepest = 100;
 
   Value() : data_(Undefined{}) {}
