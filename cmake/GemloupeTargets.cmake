@@ -22,7 +22,7 @@ endfunction()
 function(gemloupe_compile_options target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas
-    -Wno-restrict)  # GCC 12 warns wrongly at std::string + std::string
+    -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)  # GCC 12 warns wrongly at "text" + std::string
   if(GEMLOUPE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${GEMLOUPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     target_link_options(${target} PUBLIC -fsanitize=${GEMLOUPE_SANITIZE})
