@@ -2,9 +2,9 @@
 
     python tools/make_gguf_vectors.py [FOLDER]
 
-vectors.gguf holds, for each element type, a tensor NAME of blocks (random ones, and ones with every special scale: zeros,
-subnormals, infinities, quiet and signalling NaNs; but never a NaN added to a NaN: which one is kept differs between
-numpy's own code for different processors) and a float32 tensor NAME.expected, gguf.quants.dequantize's bits.
+vectors.gguf holds, for each element type, a tensor NAME of blocks (random ones, and ones with every special scale:
+zeros, subnormals, infinities, quiet and signalling NaNs; but never a NaN added to a NaN: which one is kept differs
+between numpy's own code for different processors) and a float32 tensor NAME.expected, gguf.quants.dequantize's bits.
 metadata.gguf holds a key of each metadata type and a small vocabulary. The output is the same on every run.
 """
 
@@ -43,7 +43,7 @@ def is_nan(half):
 
 
 def blocks(kind, random):
-    """Random blocks whose scales are every special value (for two scales: every pair, or some pairs for large blocks)."""
+    """Random blocks whose scales are every special value (two scales: every pair, or some pairs for large blocks)."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     at = SCALES[kind]
     if len(at) == 1:
@@ -73,7 +73,8 @@ def write_vectors(path):
     halves = np.array(SPECIAL + [0x03FF, 0x7C01, 0xFFFF, 0xC000], dtype="<u2").view(np.float16)
     writer.add_tensor("F16", halves)
     writer.add_tensor("F16.expected", gguf.quants.dequantize(halves, Type.F16))
-    bfloats = np.array([0, 0x8000, 1, 0x807F, 0x3F80, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xC2F7], dtype="<u2").view(np.uint8)
+    bfloats = np.array([0, 0x8000, 1, 0x807F, 0x3F80, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xC2F7], dtype="<u2")
+    bfloats = bfloats.view(np.uint8)
     writer.add_tensor("BF16", bfloats, raw_dtype=Type.BF16)
     writer.add_tensor("BF16.expected", gguf.quants.dequantize(bfloats, Type.BF16))
     finish(writer)

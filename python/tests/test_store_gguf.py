@@ -1,6 +1,6 @@
 """What the C++ tests of store/ compare with byte for byte is what Python's packages make and read.
 
-tests/data/gguf holds blocks and the installed gguf package's floats; tests/store/data/written.* came from the C++ writers.
+tests/data/gguf holds blocks and the installed gguf package's floats; the C++ writers wrote tests/store/data/written.*.
 """
 
 import importlib.util
@@ -54,7 +54,8 @@ def test_safetensors_loads_with_the_reference():
     torch = pytest.importorskip("torch")
     with safetensors.safe_open(DATA / "written.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
     assert set(tensors) == {"z.flags", "floats", "bfloats", "ids", "scalar", "empty"}
     assert tensors["floats"].numpy().tobytes() == FLOATS.tobytes()
     assert tensors["bfloats"].dtype == torch.bfloat16
