@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import logits_of, prompt, read_all, within
+from helpers import is_tuple, logits_of, prompt, read_all, within
 from reference.bits import assert_equal_bits
 from reference.capture import INTERIOR
 
@@ -76,3 +76,51 @@ def test_weights_and_inputs_stay_as_they_were(checkpoint):
         model.logits.save()
     assert_equal_bits(model.embed_tokens.weight.detach(), weight, "embed_tokens.weight")
     assert ids.equal(kept)
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_no_later_edit_reaches_a_snapshot(checkpoint32, implementation):
+    """Whatever shares storage with a saved value: what was saved stays, and the edit has its whole effect."""
+    model, ids = checkpoint32.model(implementation), checkpoint32.ids(9)
+    reference = checkpoint32.reference()
+    block = reference.config.num_hidden_layers - 1
+    names = [
+        name for name in reference.capture(ids) if name.startswith((f"layers.{block}.", "norm", "lm_head", "logits"))
+    ]
+    names = [name for name in names if not is_tuple(name)]
+
+    def run(saved_name, edited_name):
+        with model.trace(ids) as tracer:
+            kept = tracer.read(saved_name).save() if saved_name else None
+            edited = tracer.read(edited_name)
+            edited *= 0.5
+            logits = model.logits.save()
+        return kept, logits
+
+    compare = assert_equal_bits if implementation == "eager" else within(1e-4)
+    for index, name in enumerate(names):
+        clean = read_all(model, [name], ids)[name]
+        for later in names[index : index + 5]:
+            kept, logits = run(name, later)
+            assert_equal_bits(kept, clean, f"{name}, saved before {later} was edited")
+            compare(logits, run(None, later)[1], f"logits after {name} was saved and {later} edited")
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_a_held_tensor_is_the_model_s_until_it_is_saved(checkpoint32, implementation):
+    model, ids = checkpoint32.model(implementation), checkpoint32.ids(9)
+    for name in ("layer_input", "attention_norm_output", "layer_mid", "mlp_norm_output", "layer_output"):
+        name = f"layers.0.{name}"
+        clean = read_all(model, [name], ids)[name]
+        with model.trace(ids) as tracer:
+            tensor = tracer.read(name)
+            before = tensor.save()
+            part = tensor[:, -1].save()
+            tensor *= 2
+            after = tensor.save()
+            tensor += 1
+            entering = tracer.read(name).save()
+        assert_equal_bits(before, clean, f"{name} before")
+        assert_equal_bits(part, clean[:, -1], f"{name} before, the last position")
+        assert_equal_bits(after, clean * 2, f"{name} between")
+        assert_equal_bits(entering, clean * 2 + 1, f"{name} after")
