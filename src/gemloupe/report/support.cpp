@@ -1,0 +1,186 @@
+#include "gemloupe/report/support.h"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "gemloupe/base/text.h"
+#include "gemloupe/report/printout.h"
+
+namespace gemloupe {
+inline namespace v0 {
+
+std::string ranges_text(const std::vector<int>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t first = 0, end; first < numbers.size(); first = end) {
+    for (end = first + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
+    parts.push_back(std::to_string(numbers[first]) +
+                    (end - first > 1 ? "-" + std::to_string(numbers[end - 1]) : std::string()));
+  }
+  return join(parts, ", ");
+}
+
+namespace {
+
+using Facts = Document::Facts;
+using Table = Document::Table;
+
+// "layers.12.mlp" is "layers[i].mlp" of any block.
+std::string any_layer(const std::string& text) {
+  static const std::regex layer("layers\\.[0-9]+");
+  return std::regex_replace(text, layer, "layers[i]");
+}
+
+// What is said of a value, and of which blocks it is said; -1 stands for outside the blocks.
+using Said = std::vector<std::pair<std::string, std::vector<int>>>;
+
+void say(Said& said, const std::string& what, int layer) {
+  for (auto& [text, layers] : said)
+    if (text == what) return layers.push_back(layer);
+  said.push_back({what, {layer}});
+}
+
+std::string text_of(const Said& said) {
+  if (said.size() == 1) return said[0].first;
+  std::vector<std::string> parts;
+  for (const auto& [text, layers] : said)
+    parts.push_back((layers.size() == 1 ? "layer " : "layers ") + ranges_text(layers) + ": " + text);
+  return join(parts, "; ");
+}
+
+struct Entry {
+  const ValueSpec* spec;
+  std::string meaning;
+  Said read_at;
+};
+
+// The values of one host, in the catalogue's order.
+struct HostTable {
+  std::string host, class_name;
+  std::vector<Entry> entries;
+
+  Entry& entry(const ValueSpec* spec, const std::string& meaning) {
+    for (Entry& known : entries)
+      if (known.spec == spec) return known;
+    return entries.emplace_back(Entry{spec, meaning, {}});
+  }
+};
+
+class HostTables {
+ public:
+  explicit HostTables(const Plan& plan) : plan_(plan) {
+    for (const Row& row : plan.rows)
+      if (row.spec) say(find(row.name).entry(row.spec, row.meaning).read_at, any_layer(row.read_at), row.layer);
+    for (const Absence& absence : plan.absences)
+      say(find(absence.name).entry(absence.spec, std::string(absence.spec->meaning)).read_at,
+          "absent: " + absence.reason, absence.layer);
+    const ValueSpec& size = values::input_size;
+    say(find(std::string(size.name)).entry(&size, std::string(size.meaning)).read_at, "the run's input", -1);
+  }
+
+  Document::Section section() {
+    Document::Section section{"values", "Values, by host", {}};
+    std::stable_sort(tables_.begin(), tables_.end(), [](const HostTable& a, const HostTable& b) {
+      return a.entries[0].spec->host < b.entries[0].spec->host;
+    });
+    for (HostTable& host : tables_) section.parts.emplace_back(std::in_place_type<Table>, table(host));
+    return section;
+  }
+
+ private:
+  HostTable& find(const std::string& value_name) {
+    std::string path = host_of(value_name);
+    std::string host = path.empty() ? "model" : "model." + any_layer(path);
+    for (HostTable& table : tables_)
+      if (table.host == host) return table;
+    auto module = plan_.module_index.find(path);
+    return tables_.emplace_back(
+        HostTable{host, module == plan_.module_index.end() ? "" : plan_.module(module->second).class_name, {}});
+  }
+
+  static Table table(HostTable& host) {
+    auto all = catalogue();
+    std::stable_sort(host.entries.begin(), host.entries.end(), [&](const Entry& a, const Entry& b) {
+      return std::find(all.begin(), all.end(), a.spec) < std::find(all.begin(), all.end(), b.spec);
+    });
+    Table table{host.host, host.class_name, {"value", "layout", "axes", "what it is", "read at"}, {}};
+    for (const auto& [spec, meaning, read_at] : host.entries)
+      table.rows.push_back(
+          {spec->name, spec->layout, spec->axes.empty() ? "" : axes_text(spec->axes), meaning, text_of(read_at)});
+    return table;
+  }
+
+  const Plan& plan_;
+  std::vector<HostTable> tables_;
+};
+
+Facts sizes_of(const Sizes& sizes) {
+  return {{{"hidden_size", sizes.hidden_size},
+           {"num_heads", sizes.num_heads},
+           {"num_kv_heads", sizes.num_kv_heads},
+           {"head_dim", sizes.head_dim},
+           {"qk_head_dim", sizes.qk_head_dim},
+           {"vocab_size", sizes.vocab_size},
+           {"intermediate_size", sizes.intermediate_size}}};
+}
+
+Document::Section model_section(const Plan& plan) {
+  Facts facts{{{"family", plan.family}, {"class", plan.class_name}, {"model.num_layers", plan.num_layers()}}};
+  for (const auto& [name, value] : sizes_of(plan.sizes).entries) facts.entries.emplace_back("model." + name, value);
+  return {"model", "Model", {facts}};
+}
+
+// Blocks of one kind and size, one row each.
+Document::Section blocks_section(const Plan& plan) {
+  using Kind = std::pair<std::string, std::vector<json>>;
+  std::vector<std::pair<Kind, std::vector<int>>> kinds;
+  for (size_t layer = 0; layer < plan.layer_sizes.size(); ++layer) {
+    Kind kind{plan.layer_kinds[layer], {}};
+    for (const auto& [name, value] : sizes_of(plan.layer_sizes[layer]).entries) kind.second.push_back(value);
+    auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
+    if (same == kinds.end()) same = kinds.insert(kinds.end(), {kind, {}});
+    same->second.push_back(static_cast<int>(layer));
+  }
+  Table table{"", "", {"kind", "layers"}, {}};
+  for (const auto& [name, value] : sizes_of(plan.sizes).entries)
+    if (name != "vocab_size") table.columns.push_back(name);
+  for (const auto& [kind, layers] : kinds) {
+    std::vector<json> row{kind.first, ranges_text(layers)};
+    size_t column = 0;
+    for (const auto& [name, value] : sizes_of(plan.sizes).entries) {
+      if (name != "vocab_size") row.push_back(kind.second[column]);
+      ++column;
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return {"blocks", "Blocks", {table}};
+}
+
+Document::Section config_section(const Plan& plan) {
+  Facts facts;
+  for (const auto& [key, value] : plan.config.attributes().items()) facts.entries.emplace_back(key, value);
+  return {"config", "Config", {facts}};
+}
+
+Document::Section notes_section(const Plan& plan) {
+  Document::Section section{"notes", "Notes", {}};
+  for (const Note& note : plan.notes) section.parts.emplace_back(Document::Paragraph{note.text, note.title});
+  return section;
+}
+
+}  // namespace
+
+Document support(const Plan& plan) {
+  Document document{plan.class_name, "family " + plan.family, {}, {}};
+  document.sections.push_back(model_section(plan));
+  document.sections.push_back(blocks_section(plan));
+  document.sections.push_back(HostTables(plan).section());
+  if (!plan.identity.empty())
+    document.sections.push_back({"identity", "The identity", {Document::Lines{plan.identity}}});
+  document.sections.push_back(config_section(plan));
+  if (!plan.notes.empty()) document.sections.push_back(notes_section(plan));
+  return document;
+}
+
+}  // namespace v0
+}  // namespace gemloupe
