@@ -76,7 +76,12 @@ def within(bound: float):
     """A comparison that allows `bound` on floating point tensors and nothing elsewhere."""
 
     def compare(found, expected, name):
-        if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+        if isinstance(expected, (tuple, dict)):
+            keys = range(len(expected)) if isinstance(expected, tuple) else expected.keys()
+            assert len(found) == len(expected), f"{name}: expected {len(expected)} elements, found {len(found)}"
+            for key in keys:
+                compare(found[key], expected[key], f"{name}[{key!r}]")
+        elif isinstance(expected, torch.Tensor) and expected.is_floating_point() and found is not None:
             assert found.dtype == expected.dtype, f"{name}: expected {expected.dtype}, found {found.dtype}"
             assert found.shape == expected.shape, f"{name}: expected {expected.shape}, found {found.shape}"
             worst = (found - expected).abs().max().item() if expected.numel() else 0.0

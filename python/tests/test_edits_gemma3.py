@@ -1,5 +1,7 @@
 """An edit of any value or port has the effect that the same edit has in the reference, bit for bit."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -255,3 +257,66 @@ def test_what_an_edit_leaves_is_what_later_reads_see(zoo):
         native = saved(model.layers[2].input)
     assert_equal_bits(entering, after, "layer_input")
     assert_equal_bits(native, after, "layers[2].input")
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_an_assigned_tensor_stays_the_caller_s(zoo, implementation):
+    """What is assigned may be a view, an expansion or another value: an edit of it later moves the value alone."""
+    model, ids = zoo.model("mqa", "float32", implementation), token_ids(9, 400)
+
+    def edited(make):
+        with model.trace(ids):
+            mid = model.layers[1].layer_mid
+            new = make(mid)
+            kept = new.clone()
+            model.layers[1].mlp.mlp_output = new
+            model.layers[1].mlp.mlp_output[:, 0] += 1
+            stream = saved(model.layers[2].layer_input)
+            assert torch.equal(new, kept)
+        return stream
+
+    everywhere = torch.linspace(-1, 1, 48)
+    makers = {
+        "another value": lambda mid: mid,
+        "an expansion": lambda mid: everywhere.expand(1, 9, 48),
+        "a view": lambda mid: torch.cat([mid, mid])[1:],
+        "a transposed tensor": lambda mid: mid.transpose(1, 2).contiguous().transpose(1, 2),
+        "another dtype": lambda mid: mid.double(),
+    }
+    for what, make in makers.items():
+        alone = edited(lambda mid, make=make: make(mid).float().clone(memory_format=torch.contiguous_format))
+        assert_equal_bits(edited(make), alone, what)
+
+
+def test_traces_of_two_models_inside_one_another(zoo):
+    ids = token_ids(9, 400)
+    outer, inner = zoo.model("mqa"), zoo.model("mqa", "bfloat16")
+    clean = zoo.reference("mqa").capture(ids)
+    with outer.trace(ids):
+        first = outer.layers[0].layer_output
+        with inner.trace(ids):
+            kept = saved(outer.layers[0].layer_output)
+            other = inner.layers[1].layer_output
+            outer.layers[1].layer_output = other
+        first[:] = 0
+        logits = saved(outer.logits)
+    expected = zoo.reference("mqa", "bfloat16").capture(ids)["layers.1.layer_output"].float()
+    assert_equal_bits(kept, clean["layers.0.layer_output"], "saved inside")
+    wanted = zoo.reference("mqa").capture(ids, edits={"layers.1.layer_output": lambda _: expected})["logits"]
+    assert_equal_bits(logits, wanted, "logits")
+
+
+def test_traces_in_several_threads(zoo):
+    model, ids = zoo.model("mqa"), token_ids(9, 400)
+    expected = [
+        zoo.reference("mqa").capture(ids, edits={"layers.3.layer_output": scale(by)})["logits"] for by in (1, 2)
+    ]
+
+    def run(by):
+        with model.trace(ids):
+            model.layers[3].layer_output[:] *= by
+            logits = saved(model.logits)
+        return torch.equal(logits, expected[by - 1])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, [1, 2] * 20))

@@ -11,7 +11,7 @@ from conftest import token_ids
 from gemloupe import StandardizedTransformer
 from reference import checkpoints
 from reference.capture import Reference
-from reference.greedy import greedy
+from reference.greedy import greedy, greedy_batch
 
 # Shorter than the window and far beyond it: the cache of a sliding block drops tokens before, while and never.
 LENGTHS = [1, 4, 7, 40]
@@ -29,6 +29,25 @@ def test_the_reference_s_tokens(checkpoint, implementation, length):
     ids = checkpoint.ids(length, seed=length)
     expected = greedy(checkpoint.reference(implementation), ids)
     assert generated(checkpoint.model(implementation), ids) == expected
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_a_padded_batch(checkpoint, implementation):
+    ids, mask = checkpoint.padded((11, 3, 1))
+    expected = greedy_batch(checkpoint.reference(implementation), ids, mask)
+    found = checkpoint.model(implementation).generate({"input_ids": ids, "attention_mask": mask}, max_new_tokens=32)
+    assert found.tolist() == expected.tolist()
+
+
+def test_each_step_is_told_and_may_be_the_last(zoo):
+    ids, told = token_ids(9, 400), []
+
+    def streamer(tokens):
+        told.extend(tokens)
+        return len(told) < 5
+
+    expected = greedy(zoo.reference("mqa"), ids, 5)
+    assert generated(zoo.model("mqa"), ids, streamer=streamer) == told == expected
 
 
 def test_a_string(zoo):

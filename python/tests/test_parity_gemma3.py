@@ -172,6 +172,14 @@ def test_default_attention_is_within_1e_4(checkpoint32):
     assert_all_equal(found, eager, compare)
 
 
+@pytest.mark.parametrize("length", [1, 4, 33])
+def test_ports_under_default_attention(checkpoint32, length):
+    """What the reference's modules are called with and return there: no mask where it says no more than "causal"."""
+    ids = checkpoint32.ids(length)
+    expected = ports(checkpoint32.reference(None).capture(ids))
+    assert_all_equal(read_all(checkpoint32.model(None), expected, ids), expected, within(1e-4))
+
+
 def test_default_attention_on_a_padded_batch(checkpoint32):
     ids, mask = checkpoint32.padded()
     expected = checkpoint32.reference(None).capture(ids, mask)["logits"]
