@@ -28,6 +28,20 @@ class Config:
             raise AttributeError(name)
         raise UnknownName(f"the config has no '{name}'; it has {', '.join(self.__dict__)}")
 
+    @property
+    def num_labels(self) -> int:
+        return len(self.id2label)
+
+    @property
+    def rope_scaling(self) -> Any:
+        """The reference's older name of ``rope_parameters``."""
+        return self.__dict__.get("rope_parameters")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The reference's older name of ``dtype``."""
+        return self.dtype
+
     def to_dict(self) -> dict[str, Any]:
         return dict(self.__dict__)
 

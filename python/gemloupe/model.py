@@ -14,6 +14,7 @@ from . import _core
 from .config import Config
 from .errors import BadOption, BadPrompt, OutsideTrace
 from .modules import Module, build_tree
+from .tokenizer import Tokenizer
 from .tracing import Tracer
 
 _log = logging.getLogger("gemloupe")
@@ -26,7 +27,8 @@ class StandardizedTransformer(Module):
 
     Args:
         path_or_id: a checkpoint folder, a ``.gguf`` file, or a hub id that is in the local cache.
-        dtype: ``"float32"``, ``torch.bfloat16``, …; None is the file's own, float32 where it is quantised.
+        dtype: ``"float32"``, ``torch.bfloat16``, …; None is what config.json says, else the
+            file's own, float32 where it is quantised.
         device: where weights and runs live, as libtorch names it.
         attn_implementation: ``"eager"`` is the reference's operations, bit for bit; None or ``"sdpa"`` is the fused default.
         revision: branch, tag or commit of a hub id.
@@ -76,14 +78,13 @@ class StandardizedTransformer(Module):
         own["_row_index"] = core.plan.row_index
         own["_lazy_rows"] = {own["_row_index"]["logits"], own["_row_index"]["lm_head_output"]}
         own["_probabilities_row"] = own["_row_index"]["next_token_probs"]
-        own["_input_size_row"] = -1
+        own["_input_size_row"] = own["_row_index"]["input_size"]
         own["config"] = Config(core.plan.config)
         own.update(core.plan.sizes)
         own["num_layers"] = len(core.plan.layer_sizes)
         own["_tokenizer"] = None
         super().__init__(self, own["_infos"][0], "")
         build_tree(self)
-        self._rows["input_size"] = (-1, "input_size")
         _log.info("loaded %s: %s, %d blocks", core.path, core.plan.class_name, self.num_layers)
 
     # --------------------------------------------------------------------------------------------------------- runs
@@ -119,6 +120,13 @@ class StandardizedTransformer(Module):
         ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
         return self._core.generate(self._prompt(prompt), max_new_tokens, ends, streamer)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's tokenizer, loaded at its first use."""
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer(_core.Tokenizer.of(self._core), _core.chat_template(self._core))
+        return self._tokenizer
+
     def project_on_vocab(self, hidden: torch.Tensor) -> torch.Tensor:
         """The model's own readout of any hidden state [..., hidden_size]: final norm, lm_head, and the cap if it has one."""
         return self._core.project_on_vocab(hidden)
@@ -126,17 +134,25 @@ class StandardizedTransformer(Module):
     # -------------------------------------------------------------------------------------------------------- names
 
     def value_names(self) -> list[str]:
-        """Every standard value of this checkpoint, in the order of the forward pass."""
-        return [row.name for row in self._row_table if row.is_value]
+        """Every standard value of this checkpoint that is a tensor, in the order of the forward pass."""
+        return [row.name for row in self._row_table if row.is_value and row.axes]
 
     def module_paths(self) -> list[str]:
         """Every native module's path, as the reference spells it."""
         return [info["path"] for info in self._infos if info["path"]]
 
+    def support(self) -> _core.Document:
+        """What can be read and written in this checkpoint: values by host, sizes, config, notes. Prints as text, shows as HTML."""
+        return _core.support(self._core)
+
+    def __repr__(self) -> str:
+        """The native modules under their standard names, and every standard value with its layout."""
+        return _core.printout(self._core)
+
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _row(self, name: str) -> int:
-        return -1 if name == "input_size" else self._core.plan.find_row(name)
+        return self._core.plan.find_row(name)
 
     @staticmethod
     def _standard_path(native: str) -> str:

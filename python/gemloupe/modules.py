@@ -92,6 +92,9 @@ class Module:
             return own["_model"]._tracer(part[1])._read_part(*part)
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
+        for weight, slot in own["_info"]["weights"]:
+            if weight == name:  # a parameter is there without a run: model.embed_tokens.weight
+                return own["_model"]._core.weight(slot)
         raise self._unknown(name)
 
     def _read_inputs(self) -> SavedTuple:
@@ -153,7 +156,10 @@ class ModuleList(Module):
         return self.__dict__["_members"]
 
     def __getitem__(self, index: Any) -> Any:
-        return self._blocks()[index]
+        try:
+            return self._blocks()[index]
+        except IndexError:
+            raise IndexError(f"there is no block {index}: the model has {len(self)} blocks, 0 to {len(self) - 1}") from None
 
     def __len__(self) -> int:
         return len(self._blocks())

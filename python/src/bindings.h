@@ -1,4 +1,5 @@
-// What every bindings file needs: tensors cross with their autograd history (an undefined one is None), errors become the classes of gemloupe.errors.
+// What every bindings file needs: tensors cross with their autograd history (an undefined one is None), errors become
+// the classes of gemloupe.errors.
 #pragma once
 
 #include <pybind11/functional.h>
@@ -22,6 +23,8 @@ void bind_errors(py::module_& m);
 void bind_plan(py::module_& m);
 void bind_model(py::module_& m);
 void bind_trace(py::module_& m);
+void bind_report(py::module_& m);
+void bind_tokenizer(py::module_& m);
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -19,7 +19,8 @@ void translate(std::exception_ptr thrown) {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const Error& error) {
     py::str slug{std::string(error.slug())};
-    py::object type = classes().contains(slug) ? py::object(classes()[slug]) : py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
+    py::object type =
+        classes().contains(slug) ? py::object(classes()[slug]) : py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
     PyErr_SetString(type.ptr(), error.what());
   }
 }

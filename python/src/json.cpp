@@ -6,11 +6,16 @@ inline namespace v0 {
 
 py::object to_python(const json& value) {
   switch (value.type()) {
-    case json::value_t::boolean: return py::bool_(value.get<bool>());
-    case json::value_t::number_integer: return py::int_(value.get<int64_t>());
-    case json::value_t::number_unsigned: return py::int_(value.get<uint64_t>());
-    case json::value_t::number_float: return py::float_(value.get<double>());
-    case json::value_t::string: return py::str(value.get_ref<const std::string&>());
+    case json::value_t::boolean:
+      return py::bool_(value.get<bool>());
+    case json::value_t::number_integer:
+      return py::int_(value.get<int64_t>());
+    case json::value_t::number_unsigned:
+      return py::int_(value.get<uint64_t>());
+    case json::value_t::number_float:
+      return py::float_(value.get<double>());
+    case json::value_t::string:
+      return py::str(value.get_ref<const std::string&>());
     case json::value_t::array: {
       py::list list;
       for (const json& item : value) list.append(to_python(item));
@@ -21,7 +26,8 @@ py::object to_python(const json& value) {
       for (const auto& [key, item] : value.items()) dict[py::str(key)] = to_python(item);
       return dict;
     }
-    default: return py::none();
+    default:
+      return py::none();
   }
 }
 

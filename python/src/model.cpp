@@ -6,8 +6,8 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-at::Tensor generate_greedily(const Model& model, const Prompt& prompt, int64_t max_new_tokens, const std::vector<int64_t>& end_tokens,
-                    const py::object& on_step) {
+at::Tensor generate_greedily(const Model& model, const Prompt& prompt, int64_t max_new_tokens,
+                             const std::vector<int64_t>& end_tokens, const py::object& on_step) {
   GenerateOptions options;
   options.max_new_tokens = max_new_tokens;
   options.end_tokens.insert(end_tokens.begin(), end_tokens.end());
@@ -40,7 +40,8 @@ void bind_model(py::module_& m) {
       .def_property_readonly("plan", &Model::plan, py::return_value_policy::reference_internal)
       .def_property_readonly("path", &Model::path)
       .def_property_readonly("attn_implementation", &Model::attn_implementation)
-      .def_property_readonly("generation_config", [](const Model& model) { return to_python(model.generation_config()); })
+      .def_property_readonly("generation_config",
+                             [](const Model& model) { return to_python(model.generation_config()); })
       .def_property_readonly("digest", [](const Model& model) { return model.checkpoint().digest(); })
       .def_property_readonly("end_tokens", &Model::end_tokens)
       .def_property_readonly("pad_token", &Model::pad_token)
@@ -48,7 +49,8 @@ void bind_model(py::module_& m) {
       .def("prompt", &Model::prompt, Unlocked())
       .def("trace", py::overload_cast<const Prompt&>(&Model::trace, py::const_), Unlocked())
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())
-      .def("generate", &generate_greedily, py::arg("prompt"), py::arg("max_new_tokens"), py::arg("end_tokens"), py::arg("on_step"));
+      .def("generate", &generate_greedily, py::arg("prompt"), py::arg("max_new_tokens"), py::arg("end_tokens"),
+           py::arg("on_step"));
 }
 
 }  // namespace v0

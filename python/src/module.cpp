@@ -9,4 +9,6 @@ PYBIND11_MODULE(_core, m) {
   gemloupe::bind_plan(m);
   gemloupe::bind_trace(m);
   gemloupe::bind_model(m);
+  gemloupe::bind_report(m);
+  gemloupe::bind_tokenizer(m);
 }

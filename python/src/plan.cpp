@@ -17,7 +17,8 @@ py::object part_of(const Part& part) {
 
 py::dict module_of(const Module& module) {
   py::list arguments;
-  for (const Argument& argument : module.arguments) arguments.append(py::make_tuple(argument.keyword, part_of(argument.part)));
+  for (const Argument& argument : module.arguments)
+    arguments.append(py::make_tuple(argument.keyword, part_of(argument.part)));
   py::dict out;
   out["path"] = module.path;
   out["name"] = module.name;
@@ -56,8 +57,10 @@ void bind_plan(py::module_& m) {
       .def_readonly("position", &Row::position)
       .def_readonly("sizes", &Row::sizes)
       .def_property_readonly("is_value", [](const Row& row) { return row.spec != nullptr; })
-      .def_property_readonly("value_name", [](const Row& row) { return row.spec ? std::string(row.spec->name) : std::string(); })
-      .def_property_readonly("layout", [](const Row& row) { return row.spec ? std::string(row.spec->layout) : std::string(); })
+      .def_property_readonly("value_name",
+                             [](const Row& row) { return row.spec ? std::string(row.spec->name) : std::string(); })
+      .def_property_readonly("layout",
+                             [](const Row& row) { return row.spec ? std::string(row.spec->layout) : std::string(); })
       .def_property_readonly("axes", [](const Row& row) {
         std::vector<std::string> names;
         if (row.spec)
@@ -73,22 +76,25 @@ void bind_plan(py::module_& m) {
       .def_property_readonly("row_index", [](const Plan& plan) { return plan.row_index; })
       .def_property_readonly("absences", [](const Plan& plan) { return plan.absence_index; })
       .def_property_readonly("sizes", [](const Plan& plan) { return sizes_of(plan.sizes); })
-      .def_property_readonly("layer_sizes", [](const Plan& plan) {
-        py::list out;
-        for (const Sizes& sizes : plan.layer_sizes) out.append(sizes_of(sizes));
-        return out;
-      })
-      .def_property_readonly("modules", [](const Plan& plan) {
-        py::list out;
-        for (const Module& module : plan.modules) out.append(module_of(module));
-        return out;
-      })
+      .def_property_readonly("layer_sizes",
+                             [](const Plan& plan) {
+                               py::list out;
+                               for (const Sizes& sizes : plan.layer_sizes) out.append(sizes_of(sizes));
+                               return out;
+                             })
+      .def_property_readonly("modules",
+                             [](const Plan& plan) {
+                               py::list out;
+                               for (const Module& module : plan.modules) out.append(module_of(module));
+                               return out;
+                             })
       .def_property_readonly("config", [](const Plan& plan) { return to_python(plan.config.attributes()); })
-      .def_property_readonly("notes", [](const Plan& plan) {
-        std::vector<std::pair<std::string, std::string>> out;
-        for (const Note& note : plan.notes) out.emplace_back(note.title, note.text);
-        return out;
-      })
+      .def_property_readonly("notes",
+                             [](const Plan& plan) {
+                               std::vector<std::pair<std::string, std::string>> out;
+                               for (const Note& note : plan.notes) out.emplace_back(note.title, note.text);
+                               return out;
+                             })
       .def("find_row", &Plan::find_row)
       .def("find_module", &Plan::find_module);
 }

@@ -54,6 +54,12 @@ Plan plan_of_checkpoint(const Checkpoint& checkpoint, const LoadOptions& options
   return plan_of(family.config_from_gguf(checkpoint), where, options);
 }
 
+/// What the config says, as the reference has it; else what the weights have.
+at::ScalarType standard_dtype(const Checkpoint& checkpoint, const Plan& plan) {
+  const json& configured = plan.config.attributes()["dtype"];
+  return configured.is_string() ? parse_dtype(configured.get<std::string>()) : own_dtype(checkpoint);
+}
+
 at::Device parse_device(const std::string& name) {
   try {
     return at::Device(name);
@@ -69,13 +75,21 @@ Plan plan_of(const json& config, const std::string& where, const LoadOptions& op
   return family.recipe(family.read_config(config, where, options.ignore_config_keys), recipe_options(options));
 }
 
+Plan plan_of(const Checkpoint& checkpoint, const LoadOptions& options) {
+  Plan plan = plan_of_checkpoint(checkpoint, options);
+  at::ScalarType dtype = options.dtype ? parse_dtype(*options.dtype) : standard_dtype(checkpoint, plan);
+  plan.config.attributes()["dtype"] = dtype_name(dtype);
+  return plan;
+}
+
 Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
   recipe_options(options);  // a bad option is refused before anything is read
   std::optional<at::ScalarType> dtype;
   if (options.dtype) dtype = parse_dtype(*options.dtype);
   at::Device device = parse_device(options.device);
   if (options.threads) {
-    if (*options.threads < 1) throw BadOption("threads must be 1 or more.");
+    if (*options.threads < 1)
+      throw BadOption("threads must be 1 or more, but it is " + std::to_string(*options.threads) + ".");
     at::set_num_threads(*options.threads);
   }
   Model model;
@@ -84,7 +98,7 @@ Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
   model.lazy_ = std::make_shared<Lazy>();
   model.checkpoint_ = std::make_shared<Checkpoint>(Checkpoint::open(path_or_id, options.revision));
   Plan plan = plan_of_checkpoint(*model.checkpoint_, options);
-  at::ScalarType chosen = dtype ? *dtype : own_dtype(*model.checkpoint_);
+  at::ScalarType chosen = dtype ? *dtype : standard_dtype(*model.checkpoint_, plan);
   plan.config.attributes()["dtype"] = dtype_name(chosen);
   model.plan_ = std::make_shared<const Plan>(std::move(plan));
   model.weights_ = std::make_shared<const Weights>(Weights::bind(*model.plan_, *model.checkpoint_, chosen, device));

@@ -19,7 +19,7 @@ namespace gemloupe {
 inline namespace v0 {
 
 struct LoadOptions {
-  std::optional<std::string> dtype;  ///< none: the file's own, float32 where it is quantised
+  std::optional<std::string> dtype;  ///< none: what config.json says, else the file's own; float32 where it is quantised
   std::string device = "cpu";
   std::string attn_implementation;                  ///< "" is the fast default, "eager" the reference bit for bit
   std::optional<std::string> revision;              ///< of a hub id
@@ -70,6 +70,8 @@ class Model {
 
 /// The plan of a config without weights: `where` names it in messages. Errors: BadConfig.
 Plan plan_of(const json& config, const std::string& where, const LoadOptions& options = {});
+/// The plan that Model::load would run, without reading a weight. Errors: BadConfig, NotFound.
+Plan plan_of(const Checkpoint& checkpoint, const LoadOptions& options = {});
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -18,34 +18,33 @@ constexpr const char* kFull = "full_attention";
 // ------------------------------------------------------------------------------------------------------------- config
 
 const ConfigSchema& schema() {
-  static const ConfigSchema schema{
-      "gemma3_text",
-      {{"vocab_size", KeyType::Size, 262208},
-       {"hidden_size", KeyType::Size, 2304},
-       {"intermediate_size", KeyType::Size, 9216},
-       {"num_hidden_layers", KeyType::Size, 26},
-       {"num_attention_heads", KeyType::Size, 8},
-       {"num_key_value_heads", KeyType::Size, 4},
-       {"head_dim", KeyType::Size, 256},
-       {"hidden_activation", KeyType::Text, "gelu_pytorch_tanh"},
-       {"max_position_embeddings", KeyType::Size, 131072},
-       {"initializer_range", KeyType::Number, 0.02},
-       {"rms_norm_eps", KeyType::Number, 1e-6},
-       {"use_cache", KeyType::Flag, true},
-       {"pad_token_id", KeyType::Integer, 0, true},
-       {"eos_token_id", KeyType::Any, 1, true},
-       {"bos_token_id", KeyType::Integer, 2, true},
-       {"tie_word_embeddings", KeyType::Flag, true},
-       {"rope_parameters", KeyType::Object, nullptr, true},
-       {"attention_bias", KeyType::Flag, false},
-       {"attention_dropout", KeyType::Number, 0.0, true},
-       {"query_pre_attn_scalar", KeyType::Number, 256},
-       {"sliding_window", KeyType::Size, 4096, true},
-       {"layer_types", KeyType::Texts, nullptr, true},
-       {"final_logit_softcapping", KeyType::Number, nullptr, true},
-       {"attn_logit_softcapping", KeyType::Number, nullptr, true},
-       {"use_bidirectional_attention", KeyType::Flag, false, true}},
-      {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern", "_sliding_window_pattern"}};
+  static const ConfigSchema schema{"gemma3_text",
+                                   {{"vocab_size", KeyType::Size, 262208},
+                                    {"hidden_size", KeyType::Size, 2304},
+                                    {"intermediate_size", KeyType::Size, 9216},
+                                    {"num_hidden_layers", KeyType::Size, 26},
+                                    {"num_attention_heads", KeyType::Size, 8},
+                                    {"num_key_value_heads", KeyType::Size, 4},
+                                    {"head_dim", KeyType::Size, 256},
+                                    {"hidden_activation", KeyType::Text, "gelu_pytorch_tanh"},
+                                    {"max_position_embeddings", KeyType::Size, 131072},
+                                    {"initializer_range", KeyType::Number, 0.02},
+                                    {"rms_norm_eps", KeyType::Number, 1e-6},
+                                    {"use_cache", KeyType::Flag, true},
+                                    {"pad_token_id", KeyType::Integer, 0, true},
+                                    {"eos_token_id", KeyType::Any, 1, true},
+                                    {"bos_token_id", KeyType::Integer, 2, true},
+                                    {"tie_word_embeddings", KeyType::Flag, true},
+                                    {"rope_parameters", KeyType::Object, nullptr, true},
+                                    {"attention_bias", KeyType::Flag, false},
+                                    {"attention_dropout", KeyType::Number, 0.0, true},
+                                    {"query_pre_attn_scalar", KeyType::Number, 256},
+                                    {"sliding_window", KeyType::Size, 4096, true},
+                                    {"layer_types", KeyType::Texts, nullptr, true},
+                                    {"final_logit_softcapping", KeyType::Number, nullptr, true},
+                                    {"attn_logit_softcapping", KeyType::Number, nullptr, true},
+                                    {"use_bidirectional_attention", KeyType::Flag, false, true}},
+                                   {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"}};
   return schema;
 }
 
@@ -91,9 +90,12 @@ Config read(const json& raw, const std::string& where, const std::vector<std::st
   json& a = c.attributes();
   a["rope_parameters"] = rope_parameters(raw, where);
   int64_t pattern = 6;
-  for (const char* key : {"_sliding_window_pattern", "sliding_window_pattern"})
-    if (raw.contains(key) && raw[key].is_number_integer()) pattern = raw[key].get<int64_t>();
-  if (pattern < 1) throw BadConfig(where + ": sliding_window_pattern must be at least 1.");
+  if (raw.contains("sliding_window_pattern")) {
+    if (!raw["sliding_window_pattern"].is_number_integer() || raw["sliding_window_pattern"].get<int64_t>() < 1)
+      throw BadConfig(where + ": sliding_window_pattern must be an integer from 1.");
+    a["sliding_window_pattern"] = pattern = raw["sliding_window_pattern"].get<int64_t>();
+  }
+  if (!a.contains("_sliding_window_pattern")) a["_sliding_window_pattern"] = pattern;
   if (a["layer_types"].is_null()) {
     a["layer_types"] = json::array();
     for (int64_t i = 0; i < c.integer("num_hidden_layers"); ++i)
@@ -333,6 +335,7 @@ Plan recipe(const Config& config, const RecipeOptions& options) {
   b.plan().sizes = {r.hidden, r.heads, r.kv_heads, r.head_dim, r.head_dim, r.inner, c.integer("vocab_size")};
   b.value(values::input_ids, {b.input_ids(), {}});
   b.value(values::attention_mask, {b.attention_mask(), {}});
+  b.value(values::input_size, {b.input_ids(), {}});
   Slot stream = r.text_model();
   b.plan().stream_before_head = stream;
   r.head(stream, softcap(c, options));

@@ -126,7 +126,6 @@ constexpr std::array kBookkeepingKeys{"auto_map",
                                       "name_or_path",
                                       "attn_implementation",
                                       "experts_implementation",
-                                      "num_labels",
                                       "pruned_heads",
                                       "tokenizer_class",
                                       "prefix",
@@ -224,9 +223,16 @@ Config read_config(const ConfigSchema& schema, const json& raw, const std::strin
   fill(base_keys());
   fill(schema.keys);
   out["model_type"] = schema.model_type;
+  if (raw.contains("num_labels") && raw["num_labels"].is_number_integer() && !raw.contains("id2label")) {
+    out["id2label"] = out["label2id"] = json::object();
+    for (int64_t i = 0; i < std::min<int64_t>(raw["num_labels"].get<int64_t>(), 10000); ++i) {
+      out["id2label"][std::to_string(i)] = "LABEL_" + std::to_string(i);
+      out["label2id"]["LABEL_" + std::to_string(i)] = i;
+    }
+  }
   if (out["dtype"].is_null() && raw.contains("torch_dtype")) out["dtype"] = raw["torch_dtype"];
   for (const auto& [key, value] : raw.items()) {
-    if (out.contains(key) || key == "torch_dtype" || contains(kGenerationKeys, key)) continue;
+    if (out.contains(key) || key == "torch_dtype" || key == "num_labels" || contains(kGenerationKeys, key)) continue;
     if (std::find(schema.legacy.begin(), schema.legacy.end(), key) != schema.legacy.end()) continue;
     bool known = contains(kBookkeepingKeys, key) || starts_with_any(key, kBookkeepingPrefixes) ||
                  std::find(ignore.begin(), ignore.end(), key) != ignore.end() || key == "quantization_config";

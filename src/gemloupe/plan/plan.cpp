@@ -8,6 +8,21 @@
 namespace gemloupe {
 inline namespace v0 {
 namespace {
+/// "layers.99.…" names a block that is not there: nearest names would only be other blocks'.
+void refuse_block(const Plan& plan, const std::string& name) {
+  size_t at = name.starts_with("layers.")                  ? 7
+              : name.find(".layers.") == std::string::npos ? std::string::npos
+                                                           : name.find(".layers.") + 8;
+  if (at == std::string::npos) return;
+  std::string number = name.substr(at, name.find('.', at) - at);
+  if (number.empty() || number.size() > 9 ||
+      !std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return;
+  if (std::stoll(number) >= plan.num_layers())
+    throw UnknownName("there is no '" + name + "': the model has " + std::to_string(plan.num_layers()) +
+                      " blocks, 0 to " + std::to_string(plan.num_layers() - 1) + ".");
+}
+
 template <class Index>
 [[noreturn]] void refuse_unknown(const std::string& kind, const std::string& name, const Index& index) {
   std::vector<std::string> known;
@@ -24,11 +39,13 @@ RowId Plan::find_row(const std::string& name) const {
   if (auto found = row_index.find(name); found != row_index.end()) return found->second;
   if (auto found = absence_index.find(name); found != absence_index.end())
     throw Absent("this checkpoint has no '" + name + "': " + found->second);
+  refuse_block(*this, name);
   refuse_unknown("value", name, row_index);
 }
 
 ModuleId Plan::find_module(const std::string& path) const {
   if (auto found = module_index.find(path); found != module_index.end()) return found->second;
+  refuse_block(*this, path);
   refuse_unknown("module", path, module_index);
 }
 

@@ -20,8 +20,9 @@ struct Executor {
     int64_t keys = state.cache ? state.cache->kept(rule.window) + state.tokens : state.tokens;
     return {state.tokens, keys, state.seen};
   }
-  at::Tensor mask(const MaskRule& rule, at::ScalarType dtype) const {
-    return ops::additive_mask(rule, extent(rule), state.padding, dtype);
+  at::Tensor mask(const MaskRule& rule) const { return ops::open_mask(rule, extent(rule), state.padding); }
+  at::Tensor additive(const at::Tensor& open, at::ScalarType dtype) const {
+    return open.scalar_type() == at::kBool ? ops::additive_mask(open, dtype) : open;
   }
 
   void operator()(const op::Embed& o) { out[0] = ops::embed(in[0], weights[0], o.scale); }
@@ -29,10 +30,14 @@ struct Executor {
     std::tie(out[0], out[1]) =
         ops::rotary_table(in[0], ops::rotary_frequencies(o.frequencies, in[1].device()), in[1].scalar_type());
   }
+  // As in the reference, eager adds a mask of the model's dtype, the fused kernel takes one of booleans, or none where
+  // that says no more than "causal".
   void operator()(const op::Mask& o) {
-    // Where the mask says no more than "causal", the fused kernel needs none.
-    bool needed = state.eager || !ops::is_plain_causal(o.rule, extent(o.rule), state.padding);
-    out[0] = needed ? mask(o.rule, in[2].scalar_type()) : at::Tensor();
+    if (state.eager) {
+      out[0] = additive(mask(o.rule), in[2].scalar_type());
+    } else if (!ops::is_plain_causal(o.rule, extent(o.rule), state.padding)) {
+      out[0] = mask(o.rule);
+    }
   }
   void operator()(const op::RmsNorm& o) {
     out[0] = ops::rms_norm(in[0], weights.empty() ? at::Tensor() : weights[0], o.eps, o.gain);
@@ -50,8 +55,8 @@ struct Executor {
     }
   }
   void operator()(const op::Scores& o) {
-    out[0] = ops::attention_scores(in[0], in[1], in[2].defined() ? in[2] : mask(o.rule, in[0].scalar_type()), o.scale,
-                                   o.softcap);
+    at::Tensor added = additive(in[2].defined() ? in[2] : mask(o.rule), in[0].scalar_type());
+    out[0] = ops::attention_scores(in[0], in[1], added, o.scale, o.softcap);
   }
   void operator()(const op::Softmax&) { out[0] = ops::attention_pattern(in[0]); }
   void operator()(const op::Mix&) { out[0] = ops::mix_values(in[0], in[1]); }

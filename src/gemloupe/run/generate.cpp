@@ -29,7 +29,8 @@ bool mark_done(std::vector<int64_t>& tokens, std::vector<char>& done, const Gene
 
 at::Tensor generate(const std::shared_ptr<const Plan>& plan, const std::shared_ptr<const Weights>& weights,
                     const PassInputs& prompt, bool eager, const GenerateOptions& options) {
-  if (options.max_new_tokens < 0) throw BadOption("max_new_tokens must be 0 or more.");
+  if (options.max_new_tokens < 0)
+    throw BadOption("max_new_tokens must be 0 or more, but it is " + std::to_string(options.max_new_tokens) + ".");
   KvCache cache(plan->num_layers());
   PassInputs pass = prompt;
   at::Tensor all = prompt.ids;

@@ -42,7 +42,10 @@ void Trace::go_to(const Row& row) {
 }
 
 at::Tensor Trace::read(RowId id) {
+  check(id >= 0 && id < static_cast<RowId>(plan_->rows.size()), "a row that the plan has");
   const Row& row = plan_->row(id);
+  // Sizes do not change: they can be read at any time.
+  if (row.spec == &values::input_size) return cursor(), at::tensor({input_size_.first, input_size_.second}, at::kLong);
   if (id == plan_->next_token_probs && rows_are_lazy(id)) {
     at::Tensor rows = head_input(id).slice(1, -1);
     return apply_head(id, rows);
@@ -62,6 +65,7 @@ at::Tensor Trace::read(RowId id) {
 }
 
 void Trace::write(RowId id, const at::Tensor& tensor) {
+  check(id >= 0 && id < static_cast<RowId>(plan_->rows.size()), "a row that the plan has");
   const Row& row = plan_->row(id);
   if (row.spec && row.spec->read_only)
     throw ReadOnly("'" + row.name +

@@ -1,0 +1,68 @@
+#include "gemloupe/text/tokenizer.h"
+
+#include "bindings.h"
+#include "gemloupe/model.h"
+#include "gemloupe/text/chat.h"
+
+namespace gemloupe {
+inline namespace v0 {
+namespace {
+
+/// A Python string's lone surrogates are no text; they read as U+FFFD, like other bytes that are not UTF-8.
+std::string utf8_of(const py::str& text) {
+  return py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
+}
+
+py::tuple encode(const Tokenizer& tokenizer, const py::str& text, bool add_special_tokens) {
+  std::string bytes = utf8_of(text);
+  Encoding encoding;
+  std::vector<Range> offsets;
+  {
+    py::gil_scoped_release unlocked;
+    encoding = tokenizer.encode(bytes, add_special_tokens);
+    offsets = code_point_ranges(bytes, encoding.offsets);
+  }
+  return py::make_tuple(encoding.ids, offsets);
+}
+
+}  // namespace
+
+void bind_tokenizer(py::module_& m) {
+  py::class_<Tokenizer>(m, "Tokenizer")
+      .def_static(
+          "of", [](const Model& model) { return model.tokenizer(); }, py::call_guard<py::gil_scoped_release>())
+      .def("encode", &encode)
+      .def("decode", [](const Tokenizer& t, const std::vector<int64_t>& ids, bool skip) { return t.decode(ids, skip); })
+      .def("id_to_token", &Tokenizer::id_to_token)
+      .def("token_to_id", &Tokenizer::token_to_id)
+      .def("is_special", &Tokenizer::is_special)
+      .def_property_readonly("size", &Tokenizer::size)
+      .def_property_readonly("end_id", &Tokenizer::end_id)
+      .def_property_readonly("special",
+                             [](const Tokenizer& t) {
+                               const SpecialIds& s = t.special();
+                               py::dict out;
+                               out["bos"] = s.bos;
+                               out["eos"] = s.eos;
+                               out["pad"] = s.padding;
+                               out["unk"] = s.unknown;
+                               return out;
+                             })
+      .def_property_readonly("prefix", &Tokenizer::prefix)
+      .def_property_readonly("suffix", &Tokenizer::suffix)
+      .def_property_readonly("added_tokens",
+                             [](const Tokenizer& t) {
+                               std::vector<std::tuple<int64_t, std::string, bool>> out;
+                               for (const AddedToken& token : t.added_tokens())
+                                 out.emplace_back(token.id, token.content, token.special);
+                               return out;
+                             })
+      .def("special_token_texts", [](const Tokenizer& t) { return to_python(special_token_texts(t)); });
+  m.def("render_chat", [](const std::string& text, const py::object& messages, const py::object& options) {
+    return render_chat(text, from_python(messages), from_python(options));
+  });
+  m.def("chat_template", [](const Model& model) { return model.tokenizer_files().chat_template; });
+}
+
+}  // namespace v0
+}  // namespace gemloupe
