@@ -33,8 +33,7 @@ double lowest(at::ScalarType dtype) {
 
 }  // namespace
 
-at::Tensor additive_mask(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding,
-                         at::ScalarType dtype) {
+at::Tensor open_mask(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding) {
   auto options = at::TensorOptions().dtype(at::kLong).device(padding.device());
   at::Tensor queries = at::arange(extent.seen - extent.queries, extent.seen, options).unsqueeze(1);
   at::Tensor keys = at::arange(extent.seen - extent.keys, extent.seen, options).unsqueeze(0);
@@ -45,8 +44,11 @@ at::Tensor additive_mask(const MaskRule& rule, const MaskExtent& extent, const a
     if (rule.bidirectional) open = open & (distance > -*rule.window);
   }
   at::Tensor attended = padding.narrow(1, extent.seen - extent.keys, extent.keys).to(at::kBool);
-  open = open.unsqueeze(0).unsqueeze(0) & attended.unsqueeze(1).unsqueeze(1);
-  at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(dtype).device(padding.device()));
+  return open.unsqueeze(0).unsqueeze(0) & attended.unsqueeze(1).unsqueeze(1);
+}
+
+at::Tensor additive_mask(const at::Tensor& open, at::ScalarType dtype) {
+  at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(dtype).device(open.device()));
   return at::where(open, zero, at::full_like(zero, lowest(dtype)));
 }
 
@@ -79,10 +81,10 @@ at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, co
   auto spread = [&](const at::Tensor& x) {
     return x.size(1) == 1 ? x.expand({-1, heads, -1, -1}) : repeat_heads(x, heads);
   };
-  std::optional<at::Tensor> additive;
-  if (mask.defined()) additive = mask;
-  const bool causal = !additive && !bidirectional && queries.size(2) > 1;
-  return at::scaled_dot_product_attention(queries, spread(keys), spread(values), additive, 0.0, causal, scale)
+  std::optional<at::Tensor> given;
+  if (mask.defined()) given = mask;
+  const bool causal = !given && !bidirectional && queries.size(2) > 1;
+  return at::scaled_dot_product_attention(queries, spread(keys), spread(values), given, 0.0, causal, scale)
       .transpose(1, 2)
       .contiguous();
 }

@@ -18,18 +18,20 @@ struct MaskExtent {
   int64_t seen = 0;     ///< tokens of the run so far, padding and this pass included
 };
 
-/// Additive mask [batch, 1, queries, keys] in `dtype`: 0 where attention may go, finfo(dtype).min elsewhere (not -inf:
-/// a padding query, which may go nowhere, attends uniformly). `padding` is the attention mask [batch, seen], 0 on
+/// Mask [batch, 1, queries, keys], true where attention may go. `padding` is the attention mask [batch, seen], 0 on
 /// padding.
-at::Tensor additive_mask(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding,
-                         at::ScalarType dtype);
+at::Tensor open_mask(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding);
+
+/// The same to be added to scores: 0 where attention may go, finfo(dtype).min elsewhere (not -inf: a padding query,
+/// which may go nowhere, attends uniformly).
+at::Tensor additive_mask(const at::Tensor& open, at::ScalarType dtype);
 
 /// Whether the mask says no more than "causal": no padding, nothing cut by the window, more queries than one only
 /// without a cache.
 bool is_plain_causal(const MaskRule& rule, const MaskExtent& extent, const at::Tensor& padding);
 
-/// queries · keysᵀ · scale [, softcap] + mask, each rounding to the dtype. queries [batch, heads, q, dim], keys
-/// [batch, kv_heads, k, dim]. Source: eager_attention_forward.
+/// queries · keysᵀ · scale [, softcap] + mask (additive), each rounding to the dtype. queries [batch, heads, q, dim],
+/// keys [batch, kv_heads, k, dim]. Source: eager_attention_forward.
 at::Tensor attention_scores(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask, double scale,
                             std::optional<double> softcap);
 
@@ -39,7 +41,8 @@ at::Tensor attention_pattern(const at::Tensor& scores);
 /// pattern · values, heads after positions: [batch, q, heads, dim].
 at::Tensor mix_values(const at::Tensor& pattern, const at::Tensor& values);
 
-/// The same head outputs without the pattern. An undefined mask stands for plain causality.
+/// The same head outputs without the pattern. The mask is an open_mask or an additive one; undefined stands for plain
+/// causality.
 at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                            const at::Tensor& mask, double scale, bool bidirectional);
 
