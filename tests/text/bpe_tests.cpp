@@ -13,7 +13,9 @@ namespace {
 Bpe tiny_bpe(const std::string& without_words) {
   json content = read_vectors("tokenizer.json");
   // With a token that reaches from one word into the next, a whole text is one word.
-  if (!without_words.empty()) content["model"]["vocab"][without_words] = content["model"]["vocab"].size();
+  json& vocabulary = content["model"]["vocab"];
+  const size_t next = vocabulary.size();
+  if (!without_words.empty()) vocabulary[without_words] = next;
   return read_tokenizer_json(content.dump(), "tokenizer.json", nullptr).bpe;
 }
 
@@ -63,7 +65,7 @@ TEST_CASE("words apart or together give the same tokens") {
 }
 
 TEST_CASE("merges of a token that the vocabulary lacks are refused when a text brings them up") {
-  const Tokenizer tokenizer = tiny_tokenizer({{"model", {{"merges", {"a b"}}}}});
+  const Tokenizer tokenizer = tiny_tokenizer(R"({"model": {"merges": ["a b"]}})");
   CHECK(tokenizer.encode("a").ids.size() == 2);
   if (!tokenizer.token_to_id("ab"))
     CHECK_THROWS_WITH_AS(tokenizer.encode("ab"), doctest::Contains("\"ab\""), BadTokenizer);

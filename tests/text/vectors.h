@@ -68,10 +68,10 @@ inline Tokenizer tokenizer_from_model(const std::string& content, const json& co
 }
 
 /// The tiny tokenizer, with a merge patch (RFC 7386) applied to its JSON.
-inline Tokenizer tiny_tokenizer(const json& patch = json::object(), const json& config = nullptr) {
+inline Tokenizer tiny_tokenizer(const std::string& patch = "{}", const std::string& config = "null") {
   json content = read_vectors("tokenizer.json");
-  content.merge_patch(patch);
-  return tokenizer_from_json(content.dump(), config);
+  content.merge_patch(json::parse(patch));
+  return tokenizer_from_json(content.dump(), json::parse(config));
 }
 
 /// The same vocabulary as a GGUF file carries it.
