@@ -1,0 +1,93 @@
+"""What is measured: a line here is a row of the table. To add one, add it to `all_measures`; a new peer is a file in peers/."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PROMPT = "The Eiffel Tower is in the city of"
+ROWS = {"all": "all rows of logits", "last": "the last row of logits"}
+
+#: How two sides are compared, and what their target means.
+#:   speedup  theirs / ours, at least the target
+#:   share    (ours - theirs) / theirs, at most the target
+#:   added    ours - theirs in milliseconds, at most the target
+Compare = Literal["speedup", "share", "added"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who does what. `peer` is a worker's name, or of a cold start one of `cli`, `gemloupe`, `transformers`."""
+
+    label: str
+    peer: str
+    do: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    title: str
+    model: str
+    ours: Side
+    theirs: Side
+    compare: Compare
+    target: float | None
+    repeats: int = 5  # turns of each side with a quiet sample, times --repeats
+    dtype: str | None = None
+    slow: bool = False  # left out by --quick
+    kind: Literal["time", "memory"] = "time"
+
+
+def token_ids(count: int, vocabulary: int) -> list[int]:
+    """<bos> and random ids, the same for every peer."""
+    return [2, *random.Random(count).choices(range(1000 % vocabulary, vocabulary), k=count - 1)]
+
+
+def first_answers() -> Iterator[Measure]:
+    theirs = Side("transformers", "transformers", "cold", {})
+    for name, label, peer, target in (("cli", "command line", "cli", 3.0), ("python", "Python", "gemloupe", 2.0)):
+        title = f"Process start to first answer on a text, {label}"
+        yield Measure(f"start-{name}", title, "1b", Side(label, peer, "cold", {}), theirs, "speedup", target)
+
+
+def memory() -> Iterator[Measure]:
+    ours, theirs = (Side(peer, peer, "memory", {"text": PROMPT}) for peer in ("gemloupe", "transformers"))
+    title = "Resident memory after load and first forward, beyond import torch"
+    yield Measure("memory", title, "1b", ours, theirs, "share", 0.15, repeats=1, kind="memory")
+
+
+def prefill() -> Iterator[Measure]:
+    for count in (16, 128, 512, 2048):
+        for rows, words in ROWS.items():
+            arguments = {"ids": token_ids(count, 262144), "rows": rows}
+            sides = [Side(peer, peer, "prefill", arguments) for peer in ("gemloupe", "transformers")]
+            title, repeats = f"Prefill of {count} tokens, {words}", {16: 20, 128: 8, 512: 4, 2048: 2}[count]
+            yield Measure(
+                f"prefill-{count}-{rows}", title, "1b", *sides, "speedup", 1.0, repeats=repeats, slow=count > 128
+            )
+
+
+def decode() -> Iterator[Measure]:
+    arguments = {"ids": token_ids(56, 262144), "tokens": 16}
+    sides = [Side(peer, peer, "decode", arguments) for peer in ("gemloupe", "transformers")]
+    yield Measure("decode-64", "Decode, a token at 57 to 70 of context", "1b", *sides, "speedup", 1.1, repeats=4)
+
+
+def traces() -> Iterator[Measure]:
+    many = {"ids": token_ids(128, 262144), "calls": 1}
+    few = {"ids": token_ids(8, 1024), "calls": 100}
+    bare, layers = (Side(label, "gemloupe", do, many) for label, do in (("bare", "forward"), ("traced", "trace_layers")))
+    title = "A trace that saves all 26 layer outputs, 128 tokens"
+    yield Measure("trace-layers", title, "1b", layers, bare, "share", 0.02, repeats=10)
+    for peer, target in (("gemloupe", 0.05), ("nnsight", None)):
+        bare, one = (Side(label, peer, do, few) for label, do in (("bare", "forward"), ("traced", "trace_one")))
+        title = "A trace of one value, 2 layers, 8 tokens" + ("" if peer == "gemloupe" else f", {peer}")
+        yield Measure(f"trace-one-{peer}", title, "tiny", one, bare, "added", target, repeats=20)
+
+
+def all_measures() -> list[Measure]:
+    return [*first_answers(), *memory(), *prefill(), *decode(), *traces()]

@@ -1,0 +1,78 @@
+"""From results to a table: on the terminal, and in docs/performance.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+HEADER = ("", "ours", "theirs", "compared", "target", "")
+
+
+def _time(seconds: float) -> str:
+    milliseconds = seconds * 1e3
+    digits = 3 if milliseconds < 10 else 1 if milliseconds < 1000 else 0
+    return f"{milliseconds:.{digits}f} ms"
+
+
+def _cell(result: dict[str, Any], side: str) -> str:
+    if "bytes" in result[side]:
+        return f"{result[side]['bytes'] / 1e6:.0f} MB"
+    return _time(result[side]["seconds"]) + ("" if result[side]["quiet"] else " ~")
+
+
+def _compared(result: dict[str, Any]) -> tuple[str, str]:
+    """The figure and its target, in words."""
+    value, target = result["value"], result["target"]
+    figure, wanted = {
+        "speedup": (f"{value:.2f}×", f"≥ {target}×"),
+        "share": (f"{value * 100:+.1f} %", f"≤ {(target or 0) * 100:.0f} %"),
+        "added": (f"{value:+.3f} ms", f"≤ {target} ms"),
+    }[result["compare"]]
+    return figure, "" if target is None else wanted
+
+
+def row(result: dict[str, Any]) -> tuple[str, ...]:
+    verdict = {True: "yes", False: "NO", None: ""}[result["met"]]
+    return (result["title"], _cell(result, "ours"), _cell(result, "theirs"), *_compared(result), verdict)
+
+
+def plain_line(result: dict[str, Any]) -> str:
+    title, *cells = row(result)
+    return f"{title:<66}" + "".join(f"{cell:>14}" for cell in cells[:4]) + f"  {cells[4]}"
+
+
+def header_line() -> str:
+    return f"{'':<66}" + "".join(f"{name:>14}" for name in HEADER[1:5]) + "  met"
+
+
+def samples_line(results: list[dict[str, Any]]) -> str:
+    sides = [result[side] for result in results for side in ("ours", "theirs") if "kept" in result[side]]
+    kept, thrown = (sum(side[name] for side in sides) for name in ("kept", "thrown_away"))
+    noisy = sum(not side["quiet"] for side in sides)
+    text = f"{kept} quiet samples kept, {thrown} thrown away"
+    return text + (f"; {noisy} figures marked ~ had no quiet sample and mean little" if noisy else "")
+
+
+def markdown(document: dict[str, Any]) -> str:
+    machine = document["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    lines = [
+        f"Taken on {machine['date']} at commit {machine['commit']}: {machine['cpu']} ({', '.join(machine['instructions'])}), "
+        f"{machine['cores']} cores, {machine['memory_gib']} GiB, Linux {machine['kernel']}; {machine['threads']} threads; "
+        f"{versions}. {samples_line(document['measures'])}.",
+        "",
+        "| | ours | theirs | compared | target | met |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    lines += ["| " + " | ".join(row(result)) + " |" for result in document["measures"]]
+    lines += [f"\nNot measured: {line}." for line in document["skipped"]]
+    return "\n".join(lines)
+
+
+def write_docs(path: Path, document: dict[str, Any]) -> None:
+    """Replaces what stands between the markers."""
+    text = path.read_text()
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    path.write_text(f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")

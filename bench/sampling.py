@@ -1,0 +1,59 @@
+"""Interleaved samples: A B A B …, the minimum of the quiet ones.
+
+Barriers that spin collapse tenfold as soon as another process takes a core, and memory bandwidth drifts between minutes. So the
+sides of a comparison take turns, and a sample whose threads stood in the run queue for more than 2 % of its time is thrown away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+QUIET = 0.02  # of the wall time
+TRIES = 3  # how many times the wanted number of turns is taken where the machine is not quiet
+PAUSE = 0.03  # seconds for the other side's spinning threads to fall asleep
+
+
+@dataclass
+class Samples:
+    """One side's samples, in seconds."""
+
+    quiet: list[float] = field(default_factory=list)
+    noisy: list[float] = field(default_factory=list)
+    check: Any = None  # what this side computed, to compare with the others
+
+    def add(self, samples: Sequence[dict[str, float]]) -> None:
+        for sample in samples:
+            side = self.quiet if sample["waited"] <= QUIET * sample["seconds"] else self.noisy
+            side.append(sample["seconds"])
+
+    @property
+    def best(self) -> float:
+        return min(self.quiet or self.noisy)
+
+    @property
+    def is_quiet(self) -> bool:
+        return bool(self.quiet)
+
+    def summary(self) -> dict[str, Any]:
+        return {"seconds": self.best, "kept": len(self.quiet), "thrown_away": len(self.noisy), "quiet": self.is_quiet}
+
+
+def interleave(sides: dict[str, Callable[[], dict[str, Any]]], repeats: int) -> dict[str, Samples]:
+    """Takes turns until every side has `repeats` turns with a quiet sample, or has had three times as many."""
+    taken = {name: Samples() for name in sides}
+    turns = dict.fromkeys(sides, 0)
+    for _ in range(repeats * TRIES):
+        open_sides = [name for name in sides if turns[name] < repeats]
+        if not open_sides:
+            break
+        for name in sides if len(open_sides) > 1 else open_sides:
+            time.sleep(PAUSE)
+            answer = sides[name]()
+            quiet_before = len(taken[name].quiet)
+            taken[name].add(answer["samples"])
+            turns[name] += len(taken[name].quiet) > quiet_before
+            taken[name].check = answer.get("check", taken[name].check)
+    return taken
