@@ -130,7 +130,7 @@ def test_an_error_s_page(run, page):
 
 def test_the_index_of_errors():
     index = (ERRORS / "README.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| \[([\w-]+)\]\(\1\.md\) \| `(\w+)` \| ([^|]*) \|", index, re.MULTILINE)
+    listed = re.findall(r"^\| \[([\w-]+)\]\(\1\.md\) \| `(\w+)` \|([^|]*)\|", index, re.MULTILINE)
     assert sorted(slug for slug, _, _ in listed) == sorted(page.stem for page in ERROR_PAGES)
     for slug, name, bases in listed:
         if slug == "interrupted":
@@ -145,7 +145,7 @@ def test_the_index_of_errors():
 
 def test_every_value_is_documented(zoo):
     text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", text, re.MULTILINE))
     model = StandardizedTransformer(zoo.folder("mqa"))
     axes = {row.value_name: row.axes for row in model._core.plan.rows if row.is_value}
     assert {name.rsplit(".", 1)[-1] for name in model.value_names()} <= set(axes)
