@@ -68,6 +68,8 @@ json to_json(const Document& document);
 /// One file that needs no other: no script, style, font or picture comes from elsewhere. Light and dark, and usable
 /// from a keyboard.
 std::string to_html(const Document& document);
+/// The same as a part of another page, for notebooks.
+std::string to_html_fragment(const Document& document);
 
 /// How a value is shown to people: True, None, 1e-06, text as it is, lists with commas.
 std::string shown(const json& value);

@@ -1,6 +1,7 @@
 // A document as a page of its own.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "gemloupe/base/text.h"
 #include "gemloupe/report/document.h"
@@ -22,6 +23,13 @@ std::string three_digits(double value) {
   char text[16];
   std::snprintf(text, sizeof text, "%.3f", value);
   return text;
+}
+
+// As many digits as are shown: a page of 100 positions holds 10,000 numbers.
+double rounded(double value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return std::strtod(text, nullptr);
 }
 
 struct AppendHtml {
@@ -84,10 +92,7 @@ struct AppendHtml {
       json list = json::array();
       for (const auto& cell : row) {
         json of_cell = json::array();
-        for (const auto& detail : cell.details)
-          of_cell.push_back({detail.text, std::stod(three_digits(detail.value)) > 0
-                                              ? std::stod(three_digits(detail.value))
-                                              : detail.value});
+        for (const auto& detail : cell.details) of_cell.push_back({detail.text, rounded(detail.value)});
         list.push_back(std::move(of_cell));
       }
       cells.push_back(std::move(list));
@@ -109,24 +114,38 @@ void append_origin(std::string& out, const json& origin) {
   out += "<script type=\"application/json\" id=\"origin\">" + script_escaped(origin.dump()) + "</script>\n";
 }
 
+struct Body {
+  std::string html;
+  bool has_heat_map = false;
+};
+
+Body body_of(const Document& document) {
+  Body body{"<main>\n" + element("h1", document.title) + "\n"};
+  if (!document.subtitle.empty()) body.html += element("p", document.subtitle, "class=\"subtitle\"") + "\n";
+  for (const auto& section : document.sections) {
+    body.html += "<section>\n";
+    if (!section.title.empty()) body.html += element("h2", section.title) + "\n";
+    for (const auto& part : section.parts) {
+      body.has_heat_map = body.has_heat_map || std::holds_alternative<Document::HeatMap>(part);
+      std::visit(AppendHtml{body.html}, part);
+    }
+    body.html += "</section>\n";
+  }
+  body.html += "</main>\n";
+  if (!document.origin.is_null()) append_origin(body.html, document.origin);
+  return body;
+}
+
 }  // namespace
 
 std::string to_html(const Document& document) {
-  std::string body = "<main>\n" + element("h1", document.title) + "\n";
-  if (!document.subtitle.empty()) body += element("p", document.subtitle, "class=\"subtitle\"") + "\n";
-  bool has_heat_map = false;
-  for (const auto& section : document.sections) {
-    body += "<section>\n";
-    if (!section.title.empty()) body += element("h2", section.title) + "\n";
-    for (const auto& part : section.parts) {
-      has_heat_map = has_heat_map || std::holds_alternative<Document::HeatMap>(part);
-      std::visit(AppendHtml{body}, part);
-    }
-    body += "</section>\n";
-  }
-  body += "</main>\n";
-  if (!document.origin.is_null()) append_origin(body, document.origin);
-  return html_page(document.title, body, has_heat_map);
+  Body body = body_of(document);
+  return html_page(document.title, body.html, body.has_heat_map);
+}
+
+std::string to_html_fragment(const Document& document) {
+  Body body = body_of(document);
+  return html_fragment(body.html, body.has_heat_map);
 }
 
 }  // namespace v0

@@ -119,10 +119,11 @@ struct AppendText {
 
 std::string to_text(const Document& document, size_t width) {
   width = std::max<size_t>(width, 40);
-  std::string out = document.title + "\n";
+  std::string out;
+  if (!document.title.empty()) out += document.title + "\n";
   if (!document.subtitle.empty()) append_wrapped(out, document.subtitle, width);
   for (const auto& section : document.sections) {
-    out += "\n";
+    if (!out.empty()) out += "\n";
     if (!section.title.empty()) out += section.title + "\n" + std::string(display_width(section.title), '=') + "\n";
     for (size_t i = 0; i < section.parts.size(); ++i) {
       if (i) out += "\n";

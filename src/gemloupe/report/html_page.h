@@ -8,6 +8,8 @@ namespace gemloupe {
 inline namespace v0 {
 
 std::string html_page(std::string_view title, std::string_view body, bool has_heat_map);
+/// To be put into another page: the style reaches nothing outside.
+std::string html_fragment(std::string_view body, bool has_heat_map);
 
 /// For text and for attributes in double quotes.
 std::string html_escaped(std::string_view text);

@@ -34,8 +34,6 @@ class Printer {
       if (row.spec) add(row.name, {row.spec, row.meaning, ""});
     for (const Absence& absence : plan.absences)
       add(absence.name, {absence.spec, std::string(absence.spec->meaning), absence.reason});
-    // What a run is called with besides tensors is no row.
-    hosted_[0].push_back({&values::input_size, std::string(values::input_size.meaning), ""});
     for (auto& [host, list] : hosted_) sort(list);
   }
 

@@ -74,8 +74,6 @@ class HostTables {
     for (const Absence& absence : plan.absences)
       say(find(absence.name).entry(absence.spec, std::string(absence.spec->meaning)).read_at,
           "absent: " + absence.reason, absence.layer);
-    const ValueSpec& size = values::input_size;
-    say(find(std::string(size.name)).entry(&size, std::string(size.meaning)).read_at, "the run's input", -1);
   }
 
   Document::Section section() {
@@ -130,28 +128,37 @@ Document::Section model_section(const Plan& plan) {
   return {"model", "Model", {facts}};
 }
 
-// Blocks of one kind and size, one row each.
-Document::Section blocks_section(const Plan& plan) {
-  using Kind = std::pair<std::string, std::vector<json>>;
-  std::vector<std::pair<Kind, std::vector<int>>> kinds;
+struct BlockKind {
+  std::string name;
+  Facts sizes;
+  std::vector<int> layers;
+};
+
+// Blocks of one kind and one size together.
+std::vector<BlockKind> block_kinds(const Plan& plan) {
+  std::vector<BlockKind> kinds;
   for (size_t layer = 0; layer < plan.layer_sizes.size(); ++layer) {
-    Kind kind{plan.layer_kinds[layer], {}};
-    for (const auto& [name, value] : sizes_of(plan.layer_sizes[layer]).entries) kind.second.push_back(value);
-    auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
-    if (same == kinds.end()) same = kinds.insert(kinds.end(), {kind, {}});
-    same->second.push_back(static_cast<int>(layer));
+    BlockKind kind{plan.layer_kinds[layer], sizes_of(plan.layer_sizes[layer]), {}};
+    auto known = std::find_if(kinds.begin(), kinds.end(), [&](const BlockKind& other) {
+      return other.name == kind.name && other.sizes.entries == kind.sizes.entries;
+    });
+    if (known == kinds.end()) known = kinds.insert(kinds.end(), std::move(kind));
+    known->layers.push_back(static_cast<int>(layer));
   }
+  return kinds;
+}
+
+// A row a kind, with the sizes in which kinds differ.
+Document::Section blocks_section(const Plan& plan) {
+  std::vector<BlockKind> kinds = block_kinds(plan);
   Table table{"", "", {"kind", "layers"}, {}};
-  for (const auto& [name, value] : sizes_of(plan.sizes).entries)
-    if (name != "vocab_size") table.columns.push_back(name);
-  for (const auto& [kind, layers] : kinds) {
-    std::vector<json> row{kind.first, ranges_text(layers)};
-    size_t column = 0;
-    for (const auto& [name, value] : sizes_of(plan.sizes).entries) {
-      if (name != "vocab_size") row.push_back(kind.second[column]);
-      ++column;
-    }
-    table.rows.push_back(std::move(row));
+  for (const BlockKind& kind : kinds) table.rows.push_back({kind.name, ranges_text(kind.layers)});
+  for (size_t i = 0; !kinds.empty() && i < kinds[0].sizes.entries.size(); ++i) {
+    auto size = [i](const BlockKind& kind) { return kind.sizes.entries[i].second; };
+    if (std::all_of(kinds.begin(), kinds.end(), [&](const BlockKind& kind) { return size(kind) == size(kinds[0]); }))
+      continue;
+    table.columns.push_back(kinds[0].sizes.entries[i].first);
+    for (size_t row = 0; row < kinds.size(); ++row) table.rows[row].push_back(size(kinds[row]));
   }
   return {"blocks", "Blocks", {table}};
 }
