@@ -1,5 +1,7 @@
 """The documentation is true: its Python runs, its errors are raised as printed, its links lead somewhere."""
 
+import ast
+import inspect
 import json
 import os
 import re
@@ -143,8 +145,18 @@ def test_the_index_of_errors():
 # ------------------------------------------------------------------------------------------------ completeness
 
 
-def test_every_value_is_documented(zoo):
+def test_every_option_of_loading_is_documented():
     text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8")
+    section = text.split("## Loading\n")[1].split("\n## ")[0]
+    documented = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", section, re.MULTILINE))
+    parameters = inspect.signature(StandardizedTransformer.__init__).parameters
+    assert set(documented) == set(parameters) - {"self", "path_or_id"}
+    for name, default in documented.items():
+        assert ast.literal_eval(default) == parameters[name].default, name
+
+
+def test_every_value_is_documented(zoo):
+    text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8").split("## The values of Gemma 3 text\n")[1]
     rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", text, re.MULTILINE))
     model = StandardizedTransformer(zoo.folder("mqa"))
     axes = {row.value_name: row.axes for row in model._core.plan.rows if row.is_value}
