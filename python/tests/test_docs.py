@@ -155,6 +155,15 @@ def test_every_option_of_loading_is_documented():
         assert ast.literal_eval(default) == parameters[name].default, name
 
 
+def test_every_family_is_documented(folder):
+    (folder / "gemma-3-270m" / "config.json").write_text('{"model_type": "none"}')
+    with pytest.raises(gemloupe.BadConfig) as raised:
+        StandardizedTransformer("gemma-3-270m")
+    families = re.findall(r"'(\w+)'", str(raised.value).split("it has")[1])
+    text = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
+    assert sorted(families) == sorted(re.findall(r"^\|[^|]*\| `(\w+)` \|.*\| there \|$", text, re.MULTILINE))
+
+
 def test_every_value_is_documented(zoo):
     text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8").split("## The values of Gemma 3 text\n")[1]
     rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", text, re.MULTILINE))
