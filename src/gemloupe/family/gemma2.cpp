@@ -1,0 +1,126 @@
+// Gemma 2 (Gemma2ForCausalLM): a sandwich block, x + post_norm(f(norm(x))) twice, with softcapped scores and logits;
+// sliding and full attention alternate.
+//
+// Order of operations: transformers 5.24.0, models/gemma2/modeling_gemma2.py.
+#include <cmath>
+
+#include "gemloupe/base/errors.h"
+#include "gemloupe/family/text.h"
+
+namespace gemloupe {
+inline namespace v0 {
+namespace {
+
+const ConfigSchema& schema() {
+  static const ConfigSchema schema = [] {
+    ConfigSchema s{"gemma2", text_keys(256000, 2304, 9216, 26, 8, 4, 8192), {"rope_theta", "rope_scaling"}};
+    s.keys.push_back({"hidden_activation", KeyType::Text, "gelu_pytorch_tanh"});
+    s.keys.push_back({"query_pre_attn_scalar", KeyType::Number, 256});
+    s.keys.push_back({"sliding_window", KeyType::Size, 4096, true});
+    s.keys.push_back({"layer_types", KeyType::Texts, nullptr, true});
+    s.keys.push_back({"final_logit_softcapping", KeyType::Number, 30.0, true});
+    s.keys.push_back({"attn_logit_softcapping", KeyType::Number, 50.0, true});
+    s.keys.push_back({"use_bidirectional_attention", KeyType::Flag, nullptr, true});
+    return s;
+  }();
+  return schema;
+}
+
+/// Keys of released files that Gemma2Config does not read; kept as attributes, as there.
+const std::vector<std::string> kUnread{"hidden_act", "sliding_window_size"};
+
+Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
+  std::vector<std::string> ignored = ignore;
+  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
+  Config c = read_config(schema(), raw, where, ignored);
+  json& a = c.attributes();
+  a["rope_parameters"] = single_rope_parameters(raw, 1e4, where);
+  if (a["layer_types"].is_null()) {
+    a["layer_types"] = json::array();
+    for (int64_t i = 0; i < c.integer("num_hidden_layers"); ++i) a["layer_types"].push_back(i % 2 ? kFull : kSliding);
+  }
+  check_layer_types(c, where);
+  check_text_config(c, "hidden_activation", where);
+  if (c.number("query_pre_attn_scalar") <= 0) throw BadConfig(where + ": query_pre_attn_scalar must be above 0.");
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (auto value = c.optional_number(cap); value && *value <= 0)
+      throw BadConfig(where + ": " + cap + " must be above 0, or null for no cap.");
+  return c;
+}
+
+json config_from_gguf(const Checkpoint& checkpoint) {
+  json c = text_config_from_gguf(checkpoint, "gemma2", "gemma2", "Gemma2ForCausalLM",
+                                 {{"attention.sliding_window", "sliding_window"},
+                                  {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                  {"final_logit_softcapping", "final_logit_softcapping"}});
+  // GGUF has no query_pre_attn_scalar: llama.cpp takes hidden_size / heads on the 27B (46 blocks), else the head's
+  // width.
+  query_scalar_from_gguf(c, 46);
+  return c;
+}
+
+struct Recipe {
+  PlanBuilder& b;
+  TextShape s;
+  std::optional<double> score_cap;
+
+  Slot attention(int layer, Slot a, const BlockKind& kind) {
+    auto scope = b.module("self_attn", "Gemma2Attention", {"q_proj", "k_proj", "v_proj", "o_proj"});
+    scope.arguments(block_arguments(b, kind, {"hidden_states", a}));
+    const double scale = std::pow(b.config().number("query_pre_attn_scalar"), -0.5);
+    attention_attributes(scope, s, layer, kind, scale);
+    scope.attribute("attn_logit_softcapping", score_cap ? json(*score_cap) : json());
+    const View heads{View::Kind::HeadsFirst, s.head_dim};
+    Heads h = project_heads(b, s, layer, a);
+    PartSpec result =
+        attend(b, s, layer, kind, {h.queries, heads}, {h.keys, heads}, {h.values, heads}, scale, score_cap);
+    scope.returns(result);
+    return result.members[0].leaf->slot;
+  }
+
+  Slot text_model() {
+    auto scope = b.module("model", "Gemma2Model", {"embed_tokens", "layers", "norm", "rotary_emb"});
+    scope.arguments(
+        {{"input_ids", b.input_ids()}, {"attention_mask", b.attention_mask()}, {"position_ids", b.position_ids()}});
+    Slot stream = scaled_embedding(b, s);
+    BlockKind full = single_kind(b, s, "Gemma2RotaryEmbedding", stream);
+    BlockKind sliding = full;
+    sliding.name = kSliding;
+    sliding.rule.window = b.config().optional_integer("sliding_window");
+    sliding.mask = mask_step(b, sliding.rule, stream);
+    stream = stack(b, b.config().texts("layer_types"), stream, [&](int layer, Slot x) {
+      const BlockKind& kind = b.plan().layer_kinds.back() == kSliding ? sliding : full;
+      return sandwich_block(b, s, layer, x, kind, [&](Slot a) { return attention(layer, a, kind); });
+    });
+    stream = final_norm(b, s, stream);
+    scope.returns(PartSpec::tuple({stream}, {"last_hidden_state"}));
+    return stream;
+  }
+};
+
+Plan recipe(const Config& config, const RecipeOptions& options) {
+  PlanBuilder b("gemma2", "Gemma2ForCausalLM", config, {{"model.", ""}});
+  // An explicit "sdpa" is the uncapped attention that the page describes; the default is capped under any kernel.
+  std::optional<double> cap = b.config().optional_number("attn_logit_softcapping");
+  if (options.attn_implementation == "sdpa") cap.reset();
+  Recipe r{b, text_shape(b.config(), "Gemma2"), cap};
+  b.plan().sizes = sizes_of(r.s);
+  run_inputs(b);
+  text_head(b, r.s, r.text_model(), chosen_softcap(b.config(), options));
+  text_spellings(b);
+  sandwich_notes(b);
+  if (options.attn_implementation == "sdpa")
+    b.note("attn_implementation=\"sdpa\" leaves out the score softcap",
+           "This run's attention is not the one that the model was trained with. Load without attn_implementation, or "
+           "with "
+           "\"eager\".");
+  return b.finish();
+}
+
+}  // namespace
+
+extern const Family gemma2_family;
+const Family gemma2_family{"gemma2", "gemma2", read, recipe, config_from_gguf};
+
+}  // namespace v0
+}  // namespace gemloupe

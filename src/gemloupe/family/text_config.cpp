@@ -1,0 +1,131 @@
+#include <string>
+
+#include "gemloupe/base/errors.h"
+#include "gemloupe/family/text.h"
+
+namespace gemloupe {
+inline namespace v0 {
+namespace {
+constexpr int64_t kMostBlocks = 10000;
+}
+
+std::vector<ConfigKey> text_keys(int64_t vocab, int64_t hidden, int64_t inner, int64_t layers, int64_t heads,
+                                 int64_t kv_heads, int64_t positions) {
+  return {{"vocab_size", KeyType::Size, vocab},
+          {"hidden_size", KeyType::Size, hidden},
+          {"intermediate_size", KeyType::Size, inner},
+          {"num_hidden_layers", KeyType::Size, layers},
+          {"num_attention_heads", KeyType::Size, heads},
+          {"num_key_value_heads", KeyType::Size, kv_heads},
+          {"head_dim", KeyType::Size, 256},
+          {"max_position_embeddings", KeyType::Size, positions},
+          {"initializer_range", KeyType::Number, 0.02},
+          {"rms_norm_eps", KeyType::Number, 1e-6},
+          {"use_cache", KeyType::Flag, true},
+          {"pad_token_id", KeyType::Integer, 0, true},
+          {"eos_token_id", KeyType::Any, 1, true},
+          {"bos_token_id", KeyType::Integer, 2, true},
+          {"tie_word_embeddings", KeyType::Flag, true},
+          {"rope_parameters", KeyType::Object, nullptr, true},
+          {"attention_bias", KeyType::Flag, false},
+          {"attention_dropout", KeyType::Number, 0.0, true}};
+}
+
+void check_text_config(const Config& c, const std::string& activation, const std::string& where) {
+  if (c.integer("num_hidden_layers") > kMostBlocks)
+    throw BadConfig(where + ": num_hidden_layers is " + std::to_string(c.integer("num_hidden_layers")) +
+                    ", but no Gemma has more than " + std::to_string(kMostBlocks) + " blocks.");
+  const int64_t vocab = c.integer("vocab_size");
+  if (auto pad = c.optional_integer("pad_token_id"); pad && (*pad >= vocab || *pad < -vocab))
+    throw BadConfig(where + ": pad_token_id " + std::to_string(*pad) + " lies outside the vocabulary of " +
+                    std::to_string(vocab) + " tokens, which the reference refuses.");
+  auto multiple = [&](const char* key, const char* of, const char* whose) {
+    if (c.integer(key) % c.integer(of))
+      throw BadConfig(where + ": " + key + " (" + std::to_string(c.integer(key)) + ") is no multiple of " + of + " (" +
+                      std::to_string(c.integer(of)) + ")" + whose);
+  };
+  multiple("num_attention_heads", "num_key_value_heads", ".");
+  multiple("hidden_size", "num_attention_heads", ", which the reference refuses.");
+  if (c.integer("head_dim") % 2) throw BadConfig(where + ": head_dim must be even, the rotary embedding turns pairs.");
+  if (c.text(activation) != "gelu_pytorch_tanh")
+    throw BadConfig(where + ": " + activation + " '" + c.text(activation) + "' is not 'gelu_pytorch_tanh', Gemma's.");
+}
+
+void check_layer_types(const Config& c, const std::string& where) {
+  auto kinds = c.texts("layer_types");
+  if (static_cast<int64_t>(kinds.size()) != c.integer("num_hidden_layers"))
+    throw BadConfig(where + ": layer_types names " + std::to_string(kinds.size()) + " blocks, num_hidden_layers says " +
+                    std::to_string(c.integer("num_hidden_layers")) + ".");
+  for (const std::string& kind : kinds)
+    if (kind != kSliding && kind != kFull)
+      throw BadConfig(where + ": layer_types holds '" + kind + "', which is neither '" + kSliding + "' nor '" + kFull +
+                      "'.");
+}
+
+void complete_rope_table(json& table, const json& theta, const std::string& name, const std::string& where) {
+  if (!table.is_object()) throw BadConfig(where + ": " + name + " must be an object.");
+  if (!table.contains("rope_type")) table["rope_type"] = table.value("type", json("default"));
+  if (!table.contains("rope_theta")) table["rope_theta"] = theta;
+  if (!table["rope_theta"].is_number() || table["rope_theta"].get<double>() <= 0)
+    throw BadConfig(where + ": " + name + ": rope_theta must be a number above 0.");
+  if (!table["rope_type"].is_string() || (table["rope_type"] != "default" && table["rope_type"] != "linear"))
+    throw BadConfig(where + ": " + name + ": rope_type " + table["rope_type"].dump() +
+                    " is none of 'default' and 'linear', which Gemma uses.");
+  if (table["rope_type"] == "linear" &&
+      (!table.contains("factor") || !table["factor"].is_number() || table["factor"].get<double>() <= 0))
+    throw BadConfig(where + ": " + name + ": rope_type 'linear' needs a 'factor' above 0.");
+}
+
+json single_rope_parameters(const json& raw, double theta, const std::string& where) {
+  json rope =
+      raw.contains("rope_parameters") && raw["rope_parameters"].is_object() ? raw["rope_parameters"] : json::object();
+  if (raw.contains("rope_scaling") && raw["rope_scaling"].is_object()) rope.update(raw["rope_scaling"]);
+  complete_rope_table(rope, raw.contains("rope_theta") ? raw["rope_theta"] : json(theta), "rope_parameters", where);
+  return rope;
+}
+
+RotaryFrequencies frequencies_of(const json& table, int64_t head_dim) {
+  return {head_dim, table["rope_theta"].get<double>(),
+          table["rope_type"] == "linear" ? table["factor"].get<double>() : 1.0};
+}
+
+json text_config_from_gguf(const Checkpoint& checkpoint, const std::string& model_type, const std::string& architecture,
+                           const std::string& class_name, const GgufKeys& more) {
+  const json& g = checkpoint.gguf_metadata();
+  json c = json::object();
+  c["model_type"] = model_type;
+  c["architectures"] = json::array({class_name});
+  GgufKeys keys{{"block_count", "num_hidden_layers"},
+                {"context_length", "max_position_embeddings"},
+                {"embedding_length", "hidden_size"},
+                {"feed_forward_length", "intermediate_size"},
+                {"attention.head_count", "num_attention_heads"},
+                {"attention.head_count_kv", "num_key_value_heads"},
+                {"attention.key_length", "head_dim"},
+                {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                {"rope.freq_base", "rope_theta"}};
+  keys.insert(keys.end(), more.begin(), more.end());
+  for (const auto& [from, to] : keys)
+    if (auto found = g.find(architecture + "." + from); found != g.end()) c[to] = *found;
+  if (g.value(architecture + ".rope.scaling.type", json()) == "linear") {
+    c["rope_scaling"] = json::object();
+    c["rope_scaling"]["rope_type"] = "linear";
+    c["rope_scaling"]["factor"] = g.value(architecture + ".rope.scaling.factor", json(1.0));
+  }
+  if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding && embedding->shape.size() == 2)
+    c["vocab_size"] = embedding->shape[0];
+  c["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
+  return c;
+}
+
+void query_scalar_from_gguf(json& c, int64_t blocks_of_27b) {
+  auto integer = [&](const char* key) { return c.contains(key) && c[key].is_number_integer(); };
+  if (!integer("head_dim")) return;
+  c["query_pre_attn_scalar"] = c["head_dim"];
+  if (integer("num_hidden_layers") && c["num_hidden_layers"] == blocks_of_27b && integer("hidden_size") &&
+      integer("num_attention_heads") && c["num_attention_heads"].get<int64_t>() > 0)
+    c["query_pre_attn_scalar"] = c["hidden_size"].get<int64_t>() / c["num_attention_heads"].get<int64_t>();
+}
+
+}  // namespace v0
+}  // namespace gemloupe
