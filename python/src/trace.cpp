@@ -21,7 +21,9 @@ void bind_trace(py::module_& m) {
   py::class_<Trace>(m, "Trace")
       .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())
       .def("write", py::overload_cast<RowId, const at::Tensor&>(&Trace::write), Unlocked())
-      .def("snapshot", &Trace::snapshot, Unlocked())
+      // Python has counted the references: nobody else holds it.
+      .def(
+          "snapshot", [](Trace& trace, at::Tensor tensor) { return trace.snapshot(std::move(tensor)); }, Unlocked())
       .def("rows_are_lazy", &Trace::rows_are_lazy)
       .def("head_input", &Trace::head_input, Unlocked())
       .def("apply_head", &Trace::apply_head, Unlocked())

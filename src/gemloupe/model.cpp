@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <charconv>
+#include <cmath>
 #include <mutex>
 
 #include "gemloupe/base/errors.h"
@@ -29,7 +30,8 @@ RecipeOptions recipe_options(const LoadOptions& options) {
   recipe.softcap_choice = cap;
   if (cap == "default" || cap == "config" || cap == "none") return recipe;
   auto [end, error] = std::from_chars(cap.data(), cap.data() + cap.size(), recipe.final_logit_softcap);
-  if (error != std::errc() || end != cap.data() + cap.size() || !(recipe.final_logit_softcap > 0))
+  if (error != std::errc() || end != cap.data() + cap.size() || !(recipe.final_logit_softcap > 0) ||
+      std::isinf(recipe.final_logit_softcap))
     throw BadOption("final_logit_softcapping '" + cap + "' is none of 'default', 'config', None and a number above 0.");
   recipe.softcap_choice = "number";
   return recipe;
@@ -49,8 +51,9 @@ Plan plan_of_checkpoint(const Checkpoint& checkpoint, const LoadOptions& options
     return plan_of(checkpoint.config(), where, options);
   }
   const std::string where = checkpoint.path().string();
-  const json& metadata = checkpoint.gguf_metadata();
-  const Family& family = find_gguf_family(metadata.value("general.architecture", std::string()), where);
+  const json architecture = checkpoint.gguf_metadata().value("general.architecture", json());
+  const Family& family =
+      find_gguf_family(architecture.is_string() ? architecture.get<std::string>() : architecture.dump(), where);
   return plan_of(family.config_from_gguf(checkpoint), where, options);
 }
 
@@ -61,11 +64,17 @@ at::ScalarType standard_dtype(const Checkpoint& checkpoint, const Plan& plan) {
 }
 
 at::Device parse_device(const std::string& name) {
+  std::optional<at::Device> device;
   try {
-    return at::Device(name);
+    device.emplace(name);
   } catch (const std::exception&) {
-    throw BadOption("device '" + name + "' is not one that libtorch knows, such as 'cpu' or 'cuda:0'.");
   }
+  if (!device || !(device->is_cpu() || device->is_cuda()))
+    throw BadOption("device '" + name + "' is none of 'cpu', 'cuda' and 'cuda:N'.");
+  const int devices = device->is_cpu() ? 1 : at::detail::getCUDAHooks().deviceCount();
+  if (devices <= std::max<int>(device->index(), 0))
+    throw BadOption("device '" + name + "' is not there: libtorch finds " + std::to_string(devices) + " of its kind.");
+  return *device;
 }
 
 }  // namespace

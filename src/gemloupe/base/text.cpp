@@ -31,22 +31,29 @@ bool starts_with_any(std::string_view text, const std::vector<std::string>& pref
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return text.starts_with(p); });
 }
 
+// Walks all places of the pattern at once that the text so far can have reached: no pattern makes it slow.
 bool glob_matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern.starts_with("**")) {
-    for (size_t n = 0; n <= text.size(); ++n)
-      if (glob_matches(pattern.substr(2), text.substr(n))) return true;
-    return false;
-  }
-  if (pattern[0] == '*') {
-    for (size_t n = 0; n <= text.size(); ++n) {
-      if (glob_matches(pattern.substr(1), text.substr(n))) return true;
-      if (n < text.size() && text[n] == '.') return false;
+  std::vector<char> here(pattern.size() + 1), next(pattern.size() + 1);
+  auto is_any = [&](size_t at) { return pattern.substr(at).starts_with("**"); };
+  auto pass_stars = [&](std::vector<char>& reached) {
+    for (size_t at = 0; at < pattern.size(); ++at)
+      if (reached[at] && pattern[at] == '*') reached[at + (is_any(at) ? 2 : 1)] = true;
+  };
+  here[0] = true;
+  pass_stars(here);
+  for (char c : text) {
+    std::fill(next.begin(), next.end(), false);
+    for (size_t at = 0; at < pattern.size(); ++at) {
+      if (!here[at]) continue;
+      if (pattern[at] == '*')
+        next[at] = next[at] || c != '.' || is_any(at);
+      else if (pattern[at] == '?' || pattern[at] == c)
+        next[at + 1] = true;
     }
-    return false;
+    pass_stars(next);
+    here.swap(next);
   }
-  if (text.empty() || (pattern[0] != '?' && pattern[0] != text[0])) return false;
-  return glob_matches(pattern.substr(1), text.substr(1));
+  return here[pattern.size()];
 }
 
 namespace {

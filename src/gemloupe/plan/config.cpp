@@ -20,11 +20,15 @@ namespace {
 [[noreturn]] void refuse_type(const std::string& key, const json& found, const std::string& expected) {
   throw BadConfig("config key '" + key + "' must be " + expected + ", but it is " + found.dump().substr(0, 80) + ".");
 }
+
+bool is_integer(const json& value) {
+  return value.is_number_unsigned() ? value.get<uint64_t>() <= INT64_MAX : value.is_number_integer();
+}
 }  // namespace
 
 int64_t Config::integer(const std::string& key) const {
   const json& value = at(key);
-  if (!value.is_number_integer()) refuse_type(key, value, "an integer");
+  if (!is_integer(value)) refuse_type(key, value, "an integer");
   return value.get<int64_t>();
 }
 
@@ -164,11 +168,11 @@ void check_type(const ConfigKey& key, const json& value, const std::string& wher
   }
   switch (key.type) {
     case KeyType::Size:
-      if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kLargestSize)
+      if (!is_integer(value) || value.get<int64_t>() < 1 || value.get<int64_t>() > kLargestSize)
         refuse("an integer from 1 to 2147483648");
       break;
     case KeyType::Integer:
-      if (!value.is_number_integer()) refuse("an integer");
+      if (!is_integer(value)) refuse("an integer");
       break;
     case KeyType::Number:
       if (!value.is_number()) refuse("a number");
@@ -208,10 +212,14 @@ Config read_config(const ConfigSchema& schema, const json& raw, const std::strin
                    const std::vector<std::string>& ignore) {
   if (!raw.is_object())
     throw BadConfig(where + ": a config is a JSON object, but it is " + raw.dump().substr(0, 40) + ".");
-  if (raw.contains("quantization_config") && !raw["quantization_config"].is_null())
+  if (raw.contains("quantization_config") && !raw["quantization_config"].is_null()) {
+    const json& quantised = raw["quantization_config"];
+    const bool named =
+        quantised.is_object() && quantised.contains("quant_method") && quantised["quant_method"].is_string();
     throw BadConfig(where + ": key 'quantization_config' says that the weights are quantised by " +
-                    raw["quantization_config"].value("quant_method", "an unnamed method") +
+                    (named ? quantised["quant_method"].get<std::string>() : "an unnamed method") +
                     ", which gemloupe does not read. Load the unquantised checkpoint or a GGUF file.");
+  }
   json out = json::object();
   auto fill = [&](const std::vector<ConfigKey>& keys) {
     for (const ConfigKey& key : keys) {

@@ -126,7 +126,8 @@ void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
   if (state_.cache && producer >= 0) {
     const Step& step = plan_->steps[static_cast<size_t>(producer)];
     if (const auto* extend = std::get_if<op::Extend>(&step.op))
-      state_.cache->replace(extend->layer, step.outputs[0] == operand.slot, tensor);
+      slots_[static_cast<size_t>(operand.slot)] =
+          state_.cache->replace(extend->layer, step.outputs[0] == operand.slot, tensor);
   }
 }
 

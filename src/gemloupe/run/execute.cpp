@@ -20,7 +20,9 @@ struct Executor {
     int64_t keys = state.cache ? state.cache->kept(rule.window) + state.tokens : state.tokens;
     return {state.tokens, keys, state.seen};
   }
-  at::Tensor mask(const MaskRule& rule) const { return ops::open_mask(rule, extent(rule), state.padding); }
+  at::Tensor mask(const MaskRule& rule, const at::Tensor& padding) const {
+    return ops::open_mask(rule, extent(rule), padding);
+  }
   at::Tensor additive(const at::Tensor& open, at::ScalarType dtype) const {
     return open.scalar_type() == at::kBool ? ops::additive_mask(open, dtype) : open;
   }
@@ -34,9 +36,9 @@ struct Executor {
   // that says no more than "causal".
   void operator()(const op::Mask& o) {
     if (state.eager) {
-      out[0] = additive(mask(o.rule), in[2].scalar_type());
-    } else if (!ops::is_plain_causal(o.rule, extent(o.rule), state.padding)) {
-      out[0] = mask(o.rule);
+      out[0] = additive(mask(o.rule, in[0]), in[2].scalar_type());
+    } else if (!ops::is_plain_causal(o.rule, extent(o.rule), in[0])) {
+      out[0] = mask(o.rule, in[0]);
     }
   }
   void operator()(const op::RmsNorm& o) {
@@ -55,7 +57,9 @@ struct Executor {
     }
   }
   void operator()(const op::Scores& o) {
-    at::Tensor added = additive(in[2].defined() ? in[2] : mask(o.rule), in[0].scalar_type());
+    // No mask was made: nothing is padding.
+    at::Tensor open = in[2].defined() ? in[2] : mask(o.rule, at::ones_like(state.padding));
+    at::Tensor added = additive(open, in[0].scalar_type());
     out[0] = ops::attention_scores(in[0], in[1], added, o.scale, o.softcap);
   }
   void operator()(const op::Softmax&) { out[0] = ops::attention_pattern(in[0]); }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "gemloupe/base/errors.h"
+
 namespace gemloupe {
 inline namespace v0 {
 
@@ -26,14 +28,16 @@ at::Tensor KvCache::Buffer::append(const at::Tensor& tensor, int64_t keep) {
 std::pair<at::Tensor, at::Tensor> KvCache::extend(int layer, std::optional<int64_t> window, const at::Tensor& keys,
                                                   const at::Tensor& values) {
   Layer& l = layers_[static_cast<size_t>(layer)];
+  check(l.seen == seen_, "a cache is used by one run, every pass of which went through every block");
+  l.seen += keys.size(2);
   const int64_t keep = kept(window);
   at::Tensor all_keys = l.keys.append(keys, keep);
   return {all_keys, l.values.append(values, keep)};
 }
 
-void KvCache::replace(int layer, bool is_keys, const at::Tensor& tensor) {
+at::Tensor KvCache::replace(int layer, bool is_keys, const at::Tensor& tensor) {
   Layer& l = layers_[static_cast<size_t>(layer)];
-  (is_keys ? l.keys : l.values).view().copy_(tensor);
+  return (is_keys ? l.keys : l.values).view().copy_(tensor);
 }
 
 }  // namespace v0

@@ -24,8 +24,8 @@ class KvCache {
   std::pair<at::Tensor, at::Tensor> extend(int layer, std::optional<int64_t> window, const at::Tensor& keys,
                                            const at::Tensor& values);
 
-  /// An assignment to what `extend` returned persists, too.
-  void replace(int layer, bool is_keys, const at::Tensor& tensor);
+  /// An assignment to what `extend` returned persists, too. The result is the view of the cache that has it now.
+  at::Tensor replace(int layer, bool is_keys, const at::Tensor& tensor);
 
   void end_pass(int64_t tokens) { seen_ += tokens; }
 
@@ -38,6 +38,7 @@ class KvCache {
   };
   struct Layer {
     Buffer keys, values;
+    int64_t seen = 0;
   };
   std::vector<Layer> layers_;
   int64_t seen_ = 0;

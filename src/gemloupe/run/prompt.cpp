@@ -36,7 +36,7 @@ at::Tensor check_ids(const at::Tensor& given, int64_t vocab_size) {
 }
 
 at::Tensor check_mask(const std::optional<at::Tensor>& given, const at::Tensor& ids) {
-  if (!given) return at::ones_like(ids);
+  if (!given || !given->defined()) return at::ones_like(ids);
   at::Tensor mask = given->dim() == 1 ? given->unsqueeze(0) : *given;
   if (mask.sizes() != ids.sizes())
     throw BadPrompt("attention_mask must have input_ids' shape " + shape_of(ids) + ", but it is " + shape_of(*given) +
@@ -49,7 +49,7 @@ at::Tensor check_mask(const std::optional<at::Tensor>& given, const at::Tensor& 
 }
 
 at::Tensor check_positions(const std::optional<at::Tensor>& given, const at::Tensor& ids, const at::Tensor& mask) {
-  if (!given) {
+  if (!given || !given->defined()) {
     if (mask.all().item<bool>()) return at::arange(ids.size(1), ids.options()).unsqueeze(0);
     return (mask.cumsum(1) - 1).clamp_min(0);
   }

@@ -130,7 +130,8 @@ void Trace::protect(const Operand& operand) {
   if (is_protected(live)) cursor_->set({operand.slot, {}}, live.clone());
 }
 
-at::Tensor Trace::snapshot(const at::Tensor& tensor) {
+at::Tensor Trace::snapshot(at::Tensor&& tensor) {
+  if (!tensor.defined()) return tensor;
   // A part of a larger tensor would keep all of it alive.
   bool is_part = tensor.has_storage() && tensor.storage().nbytes() > tensor.nbytes();
   if (is_part || finished()) return tensor.clone();

@@ -38,8 +38,11 @@ class Trace {
   /// `function` of the value takes its place. It may also edit in place and return its argument.
   void edit(const std::string& name, const std::function<at::Tensor(at::Tensor)>& function);
 
-  /// A tensor that later edits in place do not change: `tensor` itself where nothing can write it, else a copy.
-  at::Tensor snapshot(const at::Tensor& tensor);
+  /// A tensor that later edits in place do not change. Of a temporary, `snapshot(read(name))`, it is the live tensor
+  /// itself where it can be: the run copies the value if it is accessed again. Of a tensor that the caller keeps, and
+  /// so could write, it is a copy.
+  at::Tensor snapshot(at::Tensor&& tensor);
+  at::Tensor snapshot(const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
 
   /// [batch, seq] of this run.
   std::pair<int64_t, int64_t> input_size() const { return input_size_; }
