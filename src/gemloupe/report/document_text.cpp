@@ -52,7 +52,21 @@ std::vector<size_t> column_widths(const std::vector<Texts>& rows, size_t room) {
   return widths;
 }
 
-void append_row(std::string& out, const Texts& row, const std::vector<size_t>& widths) {
+using Columns = std::vector<bool>;
+
+// Columns of numbers stand to the right.
+Columns columns_of_numbers(const Document::Table& table) {
+  Columns numbers(table.columns.size(), !table.rows.empty());
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i) numbers[i] = numbers[i] && (row[i].is_number() || row[i].is_null());
+  return numbers;
+}
+
+std::string set(const std::string& text, size_t width, bool to_the_right) {
+  return to_the_right ? padded("", width - std::min(width, display_width(text))) + text : padded(text, width);
+}
+
+void append_row(std::string& out, const Texts& row, const std::vector<size_t>& widths, const Columns& numbers = {}) {
   std::vector<Texts> cells;
   size_t height = 1;
   for (size_t i = 0; i < row.size(); ++i) {
@@ -63,7 +77,7 @@ void append_row(std::string& out, const Texts& row, const std::vector<size_t>& w
     std::string text;
     for (size_t i = 0; i < cells.size(); ++i) {
       if (i) text += std::string(kGap, ' ');
-      text += padded(line < cells[i].size() ? cells[i][line] : "", widths[i]);
+      text += set(line < cells[i].size() ? cells[i][line] : "", widths[i], i < numbers.size() && numbers[i]);
     }
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + "\n";
@@ -100,7 +114,8 @@ struct AppendText {
     Texts rule;
     for (size_t column : widths) rule.push_back(std::string(column, '-'));
     rows.insert(rows.begin() + 1, rule);
-    for (const Texts& row : rows) append_row(out, row, widths);
+    Columns numbers = columns_of_numbers(table);
+    for (const Texts& row : rows) append_row(out, row, widths, numbers);
   }
   void operator()(const Document::HeatMap& map) const {
     Document::Table table;

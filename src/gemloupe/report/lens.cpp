@@ -14,6 +14,7 @@ namespace {
 
 // Rows projected at once: 32 distributions over 262,144 tokens are 32 MB.
 constexpr int64_t kRows = 32;
+constexpr size_t kTitle = 100;
 
 std::vector<int64_t> integers(const at::Tensor& tensor) {
   at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous();
@@ -60,6 +61,12 @@ std::string prompt_text(const Lens& lens) {
   return on_one_line(text);
 }
 
+// What fits a heading; the columns show all of it.
+std::string title_text(const Lens& lens) {
+  std::string text = prompt_text(lens);
+  return display_width(text) <= kTitle ? text : wrap(text, kTitle)[0] + " …";
+}
+
 }  // namespace
 
 Lens read_lens(Trace& trace, const LensOptions& options) {
@@ -82,12 +89,12 @@ Lens read_lens(Trace& trace, const LensOptions& options) {
 }
 
 Document lens_table(const Lens& lens) {
-  Document document{prompt_text(lens), "", {}, {}};
+  Document document{title_text(lens), "", {}, {}};
   Document::Table table{"", "", {"layer"}, {}};
   for (size_t rank = 0; rank < lens.layers[0].back().size(); ++rank)
     table.columns.push_back(rank ? std::to_string(rank + 1) : "most likely next token");
   for (size_t layer = 0; layer < lens.layers.size(); ++layer) {
-    std::vector<json> row{padded("", layer < 10 ? 1 : 0) + std::to_string(layer)};
+    std::vector<json> row{layer};
     for (const auto& guess : lens.layers[layer].back())
       row.emplace_back(probability_text(guess.probability) + " " + quoted_token(guess.token));
     table.rows.push_back(std::move(row));
@@ -97,7 +104,7 @@ Document lens_table(const Lens& lens) {
 }
 
 Document lens_page(const Lens& lens) {
-  Document document{prompt_text(lens),
+  Document document{title_text(lens),
                     "The logit lens: what each block's residual stream would say next. The last row "
                     "is the model's own output.",
                     {},
