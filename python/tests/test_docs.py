@@ -161,11 +161,11 @@ def test_every_family_is_documented(folder):
         StandardizedTransformer("gemma-3-270m")
     families = re.findall(r"'(\w+)'", str(raised.value).split("it has")[1])
     text = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
-    assert sorted(families) == sorted(re.findall(r"^\|[^|]*\| `(\w+)` \|.*\| there \|$", text, re.MULTILINE))
+    assert sorted(families) == sorted(re.findall(r"^\|[^|]*\| `(\w+)` \|.*\| there\b.* \|$", text, re.MULTILINE))
 
 
 def test_every_value_is_documented(zoo):
-    text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8").split("## The values of Gemma 3 text\n")[1]
+    text = (ROOT / "docs" / "values.md").read_text(encoding="utf-8").split("## The values\n")[1]
     rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", text, re.MULTILINE))
     model = StandardizedTransformer(zoo.folder("mqa"))
     axes = {row.value_name: row.axes for row in model._core.plan.rows if row.is_value}
