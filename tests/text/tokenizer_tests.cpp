@@ -120,6 +120,18 @@ TEST_CASE("tokens and ids") {
   CHECK(tokenizer.special().unknown == 3);
 }
 
+TEST_CASE("added tokens that normalise to nothing or to the same") {
+  const Tokenizer tokenizer = tiny_tokenizer(R"({
+      "normalizer": {"type": "Sequence", "normalizers": [
+          {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+          {"type": "Replace", "pattern": {"String": "~"}, "content": ""}]},
+      "added_tokens": [{"id": 5000, "content": "~", "normalized": true}, {"id": 5001, "content": "", "special": true},
+                       {"id": 5002, "content": "x y", "normalized": true}, {"id": 5003, "content": "x~ y", "normalized": true}]})");
+  CHECK(tokenizer.encode(std::string("x y~x\0~x", 8), false).ids ==
+        std::vector<int64_t>{5002, *tokenizer.token_to_id("x"), *tokenizer.token_to_id("<0x00>"),
+                             *tokenizer.token_to_id("x")});
+}
+
 TEST_CASE("bytes that are not UTF-8 read as U+FFFD, and offsets stay those of the bytes") {
   const Tokenizer tokenizer = tiny_tokenizer();
   const std::string text = "a\xFF\xE2\x96 b\xC3";

@@ -17,12 +17,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& norma
   std::vector<Pattern> raw, normalized;
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& content = tokens_[i].content;
-    if (content.empty()) continue;
-    if (tokens_[i].normalized) {
-      normalized.push_back({normalizer.apply(content).text, i});
-    } else {
-      raw.push_back({content, i});
-    }
+    Pattern pattern{tokens_[i].normalized ? normalizer.apply(content).text : content, i};
+    if (!pattern.text.empty()) (tokens_[i].normalized ? normalized : raw).push_back(std::move(pattern));
   }
   raw_ = Matcher(std::move(raw));
   normalized_ = Matcher(std::move(normalized));
@@ -41,7 +37,9 @@ const AddedToken* AddedTokens::find(int64_t id) const {
 }
 
 AddedTokens::Matcher::Matcher(std::vector<Pattern> patterns) : patterns_(std::move(patterns)) {
-  std::sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) { return a.text < b.text; });
+  std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) { return a.text < b.text; });
+  const auto same = [](const auto& a, const auto& b) { return a.text == b.text; };  // once normalised, say
+  patterns_.erase(std::unique(patterns_.begin(), patterns_.end(), same), patterns_.end());
   for (const Pattern& pattern : patterns_) ++begin_of_byte_[static_cast<uint8_t>(pattern.text[0]) + 1];
   std::partial_sum(begin_of_byte_.begin(), begin_of_byte_.end(), begin_of_byte_.begin());
 }
