@@ -28,7 +28,8 @@ std::string render(const std::string& source, const json& variables = json::obje
 }  // namespace
 
 TEST_CASE("pieces of templates, as Jinja renders them") {
-  for (const json& vector : read_vectors("template_vectors.json")["snippets"]) {
+  const json vectors = read_vectors("template_vectors.json");
+  for (const json& vector : vectors["snippets"]) {
     const std::string source = vector["template"];
     CAPTURE(source);
     const json expected = vector.contains("text") ? json{{"text", vector["text"]}} : json{{"error", vector["error"]}};
@@ -48,7 +49,8 @@ TEST_CASE("pieces of templates, as Jinja renders them") {
 
 TEST_CASE("chats, as transformers renders them") {
   const json chats = read_vectors("chats.json");
-  for (const json& vector : read_vectors("template_vectors.json")["chats"]) {
+  const json vectors = read_vectors("template_vectors.json");
+  for (const json& vector : vectors["chats"]) {
     const std::string name = vector["template"];
     const size_t index = vector["chat"];
     CAPTURE(name);

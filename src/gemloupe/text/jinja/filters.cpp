@@ -88,9 +88,10 @@ Value join(const Value& input, const Arguments& arguments) {
 
 /// Unlike the method: a word begins after a space, a hyphen or an opening bracket only.
 Value title(const Value& input, const Arguments&) {
+  const std::string text = input.text();
   std::string out;
   bool first = true;
-  for (const auto c : characters(input.text())) {
+  for (const auto c : characters(text)) {
     out += with_case(c, first);
     first = is_python_space(code_point_at(c, 0).value) || std::string_view("-({[<").find(c) != std::string_view::npos;
   }
