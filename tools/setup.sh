@@ -17,6 +17,7 @@ missing_packages() {
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header doctest/doctest.h || echo doctest-dev
   has_header zlib.h || echo zlib1g-dev
+  has_header xxhash.h || echo libxxhash-dev
   command -v "$python" >/dev/null || echo python3
   python_has 'import ensurepip, venv' || echo python3-venv
   python_has 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' || echo python3-dev
