@@ -137,7 +137,9 @@ void Cursor::set_input(Position step, int index, const at::Tensor& tensor) {
 }
 
 at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tensor& tensor) const {
-  at::Tensor value = tensor;
+  // A slice of rows keeps the strides of the whole, and at::matmul then copies all of the head's weights, transposed:
+  // 1.8 s instead of 40 ms for one row of a bfloat16 270M.
+  at::Tensor value = tensor.dim() > 2 ? tensor.reshape({-1, tensor.size(-1)}).view(tensor.sizes()) : tensor;
   Slot at_slot = from;
   for (Position at = first; at < end; ++at) {
     const Step& step = plan_->steps[static_cast<size_t>(at)];
