@@ -38,6 +38,7 @@ class Plan:
     modules: list[dict[str, Any]]
     config: dict[str, Any]
     notes: list[tuple[str, str]]
+    warnings: list[str]
     def find_row(self, name: str) -> int: ...
     def find_module(self, path: str) -> int: ...
 
@@ -63,6 +64,10 @@ class Prompt:
     def __init__(
         self, ids: torch.Tensor, attention_mask: torch.Tensor | None = None, position_ids: torch.Tensor | None = None
     ) -> None: ...
+
+class VersionWatch:
+    written: bool
+    def __init__(self, tensor: torch.Tensor) -> None: ...
 
 class Trace:
     finished: bool

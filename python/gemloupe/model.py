@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,8 @@ class StandardizedTransformer(Module):
         options.ignore_config_keys = list(ignore_config_keys)
         own = self.__dict__
         own["_core"] = core = _core.Model.load(os.fspath(path_or_id), options)
+        for warning in core.plan.warnings:
+            warnings.warn(warning, stacklevel=2)
         own["_local"] = threading.local()
         own["_infos"] = core.plan.modules
         own["_row_table"] = core.plan.rows

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from typing import Any
 
 import torch
 
+from . import _core
 from .errors import SnapshotWritten
 
 _active = threading.local()  # .traces: the tracers open in this thread, innermost last
@@ -30,15 +30,15 @@ class Snapshots:
     """The snapshots of one trace, with the version each had when it was taken."""
 
     def __init__(self) -> None:
-        self._taken: list[tuple[weakref.ref, int, str]] = []
+        self._taken: list[tuple[_core.VersionWatch, str]] = []
 
     def add(self, tensor: torch.Tensor, name: str) -> None:
-        self._taken.append((weakref.ref(tensor), tensor._version, name))
+        # A watch outlives its tensor without keeping its memory: what was written and dropped is found, too.
+        self._taken.append((_core.VersionWatch(tensor), name))
 
     def check(self) -> None:
-        for reference, version, name in self._taken:
-            tensor = reference()
-            if tensor is not None and tensor._version != version:
+        for watch, name in self._taken:
+            if watch.written:
                 raise SnapshotWritten(
                     f"what .save() returned ('{name}') was written inside its own trace. A snapshot is not the model's value: "
                     f"to edit the run write '{name}' itself, to compute on the side write to a .clone()."

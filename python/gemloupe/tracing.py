@@ -117,7 +117,10 @@ class Tracer:
             return
         _, members, _ = part
         if not isinstance(value, (tuple, list)) or len(value) != len(members):
-            raise TypeError(f"'{name}' is a tuple of {len(members)}; assign one of the same length, or its first member's value")
+            raise BadValue(
+                f"'{name}' is a tuple of {len(members)}: assign a tuple of as many, such as (tensor, *{name.split('.')[-1]}[1:]), "
+                "in which None leaves a member as it is."
+            )
         for member, new in zip(members, value, strict=True):
             if new is not None:
                 self._write_part(member, name, new)

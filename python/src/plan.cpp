@@ -71,6 +71,7 @@ void bind_plan(py::module_& m) {
       .def_readonly("family", &Plan::family)
       .def_readonly("class_name", &Plan::class_name)
       .def_readonly("identity", &Plan::identity)
+      .def_readonly("warnings", &Plan::warnings)
       .def_readonly("layer_kinds", &Plan::layer_kinds)
       .def_property_readonly("rows", [](const Plan& plan) { return plan.rows; })
       .def_property_readonly("row_index", [](const Plan& plan) { return plan.row_index; })

@@ -11,7 +11,8 @@ inline namespace v0 {
 void bind_report(py::module_& m) {
   py::class_<Document>(m, "Document", "A page that can be rendered as text, HTML or JSON.")
       .def_readonly("title", &Document::title)
-      .def("to_text", [](const Document& d, size_t width) { return to_text(d, width); }, py::arg("width") = 100)
+      .def(
+          "to_text", [](const Document& d, size_t width) { return to_text(d, width); }, py::arg("width") = 100)
       .def("to_html", [](const Document& d) { return to_html(d); })
       .def("to_json", [](const Document& d) { return to_python(to_json(d)); })
       .def("_repr_html_", [](const Document& d) { return to_html(d); })

@@ -6,6 +6,19 @@
 namespace gemloupe {
 inline namespace v0 {
 
+namespace {
+
+/// Whether a tensor has been written since; shares its version counter, not its memory.
+struct VersionWatch {
+  explicit VersionWatch(const at::Tensor& tensor)
+      : counter(tensor.unsafeGetTensorImpl()->version_counter()), seen(counter.current_version()) {}
+  bool written() const { return counter.current_version() != seen; }
+  c10::VariableVersion counter;
+  uint32_t seen;
+};
+
+}  // namespace
+
 void bind_trace(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<Prompt>(m, "Prompt")
@@ -17,6 +30,10 @@ void bind_trace(py::module_& m) {
       .def_readonly("attention_mask", &Prompt::attention_mask)
       .def_readonly("position_ids", &Prompt::position_ids);
   m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
+
+  py::class_<VersionWatch>(m, "VersionWatch")
+      .def(py::init<const at::Tensor&>())
+      .def_property_readonly("written", &VersionWatch::written);
 
   py::class_<Trace>(m, "Trace")
       .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())

@@ -110,10 +110,9 @@ Plan recipe(const Config& config, const RecipeOptions& options) {
   text_spellings(b);
   sandwich_notes(b);
   if (options.attn_implementation == "sdpa")
-    b.note("attn_implementation=\"sdpa\" leaves out the score softcap",
-           "This run's attention is not the one that the model was trained with. Load without attn_implementation, or "
-           "with "
-           "\"eager\".");
+    b.plan().warnings.push_back(
+        "attn_implementation=\"sdpa\" leaves out Gemma 2's score softcap: this is not the attention that the model was "
+        "trained with. Load without attn_implementation, or with \"eager\".");
   return b.finish();
 }
 

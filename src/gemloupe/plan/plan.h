@@ -127,6 +127,7 @@ struct Plan {
   std::vector<Row> rows;
   std::vector<Absence> absences;
   std::vector<Note> notes;
+  std::vector<std::string> warnings;  ///< what a load option makes of this model that its user must know
   std::vector<const ValueSpec*>
       moved;             ///< values that do not lie where the catalogue's usual family has them; printed first
   std::string identity;  ///< "layers[i].input + … == layer_output"

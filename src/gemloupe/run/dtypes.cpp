@@ -56,6 +56,12 @@ std::string dtype_name(at::ScalarType dtype) {
       return "int64";
     case at::kInt:
       return "int32";
+    case at::kShort:
+      return "int16";
+    case at::kChar:
+      return "int8";
+    case at::kByte:
+      return "uint8";
     case at::kBool:
       return "bool";
     default:

@@ -280,7 +280,8 @@ class Interpreter {
   static Value unary(const std::string& op, const Value& value) {
     if (op == "not") return !value.truth();
     if (!value.number()) throw Problem{"'" + op + "' of " + value.type()};
-    return op == "-" ? arithmetic("-", int64_t{0}, value) : arithmetic("+", int64_t{0}, value);
+    if (const double* real = value.as<double>()) return op == "-" ? -*real : *real;
+    return arithmetic(op, int64_t{0}, value);
   }
 
   Value binary(const Expression& e, const Scope& scope) {

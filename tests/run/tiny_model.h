@@ -1,0 +1,125 @@
+// A Gemma 3 of a few thousand random weights, written as a checkpoint and loaded from it.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <map>
+
+#include "gemloupe/family/family.h"
+#include "gemloupe/run/prompt.h"
+#include "gemloupe/run/trace.h"
+#include "gemloupe/run/weights.h"
+#include "gemloupe/store/safetensors.h"
+#include "store/files.h"
+
+namespace run_tests {
+
+using namespace gemloupe;
+using store_tests::TempFolder;
+
+/// Three blocks, the second of them full; every size another, so that no axis can stand in for a second one.
+inline json tiny_config(const json& changes = json::object()) {
+  json config{{"model_type", "gemma3_text"}, {"vocab_size", 61},
+              {"hidden_size", 32},           {"intermediate_size", 40},
+              {"num_hidden_layers", 3},      {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},    {"head_dim", 6},
+              {"query_pre_attn_scalar", 6},  {"sliding_window", 4},
+              {"sliding_window_pattern", 2}, {"final_logit_softcapping", 30.0}};
+  config.update(changes);
+  return config;
+}
+
+inline std::shared_ptr<const Plan> tiny_plan(const json& config = tiny_config()) {
+  const Family& family = find_family("gemma3_text", "config.json");
+  return std::make_shared<const Plan>(family.recipe(family.read_config(config, "config.json", {}), {}));
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// Every weight by its name on disk.
+inline Tensors random_weights(const Plan& plan, at::ScalarType dtype = at::kFloat, uint64_t seed = 1) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  Tensors tensors;
+  for (const WeightSlot& weight : plan.weights) {
+    if (weight.tied_to) continue;
+    const double scale = weight.shape.size() == 1 ? 0.2 : weight.name.find("embed") != std::string::npos ? 0.5 : 0.3;
+    tensors[weight.name] = (at::randn(weight.shape, generator, at::kFloat) * scale).to(dtype);
+  }
+  return tensors;
+}
+
+inline DType dtype_of(const at::Tensor& tensor) {
+  return *dtype_from_name(dtype_name(tensor.scalar_type()));
+}
+
+inline void write_tensors(const std::filesystem::path& file, const Tensors& tensors) {
+  std::vector<ArrayToWrite> arrays;
+  for (const auto& [name, tensor] : tensors)
+    arrays.push_back({name, dtype_of(tensor), tensor.sizes().vec(), static_cast<const std::byte*>(tensor.data_ptr())});
+  write_safetensors(file, arrays);
+}
+
+inline void write_checkpoint(const TempFolder& folder, const json& config, const Tensors& tensors) {
+  folder.add("config.json", config.dump());
+  write_tensors(folder.path() / "model.safetensors", tensors);
+}
+
+/// Cheap to copy.
+struct TinyModel {
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const Weights> weights;
+
+  PassInputs inputs(const Prompt& prompt) const { return check_prompt(prompt, plan->sizes.vocab_size, at::kCPU); }
+  Trace trace(const Prompt& prompt, bool eager = false) const { return Trace(plan, weights, inputs(prompt), eager); }
+  at::Tensor logits(const Prompt& prompt, bool eager = false) const { return trace(prompt, eager).read("logits"); }
+};
+
+inline Prompt prompt(const std::vector<std::vector<int64_t>>& rows) {
+  return prompt_of(rows, 0);
+}
+
+/// Ids that differ from one place to the next.
+inline std::vector<int64_t> some_ids(int64_t count, int64_t seed = 7) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back((seed * (i + 3) * (i + 11)) % 59 + 1);
+  return ids;
+}
+
+inline TinyModel tiny_model(const json& config = tiny_config(), at::ScalarType dtype = at::kFloat, uint64_t seed = 1) {
+  const TempFolder folder;  // gone at the end; what is mapped stays
+  TinyModel model{tiny_plan(config), nullptr};
+  write_checkpoint(folder, config, random_weights(*model.plan, dtype, seed));
+  model.weights = std::make_shared<const Weights>(
+      Weights::bind(*model.plan, Checkpoint::open(folder.path().string()), dtype, at::kCPU));
+  return model;
+}
+
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && at::equal(a, b);
+}
+
+/// The largest difference; NaN counts as one.
+inline double distance(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return std::numeric_limits<double>::infinity();
+  const double worst = (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+  return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
+}
+
+inline Slot slot_of(const Plan& plan, const std::string& name) {
+  return plan.row(plan.find_row(name)).value.slot;
+}
+inline Position position_of(const Plan& plan, const std::string& name) {
+  return plan.row(plan.find_row(name)).position;
+}
+
+/// The rows in the order in which a run reaches them.
+inline std::vector<RowId> rows_in_order(const Plan& plan) {
+  std::vector<RowId> rows(plan.rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<RowId>(i);
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](RowId a, RowId b) { return plan.row(a).position < plan.row(b).position; });
+  return rows;
+}
+
+}  // namespace run_tests
