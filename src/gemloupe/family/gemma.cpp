@@ -38,9 +38,11 @@ json config_from_gguf(const Checkpoint& checkpoint) {
   return text_config_from_gguf(checkpoint, "gemma", "gemma", "GemmaForCausalLM", {});
 }
 
+const std::vector<std::string> kKeywords{"attention_mask", "position_ids", "position_embeddings"};
+
 Slot attention(PlanBuilder& b, const TextShape& s, int layer, Slot a, const BlockKind& kind) {
   auto scope = b.module("self_attn", "GemmaAttention", {"q_proj", "k_proj", "v_proj", "o_proj"});
-  scope.arguments(block_arguments(b, kind, {"hidden_states", a}));
+  scope.arguments(called_with(b, kind, {"hidden_states", a}, kKeywords));
   const double scale = std::pow(static_cast<double>(s.head_dim), -0.5);
   attention_attributes(scope, s, layer, kind, scale);
   const View heads{View::Kind::HeadsFirst, s.head_dim};
@@ -54,7 +56,7 @@ Slot attention(PlanBuilder& b, const TextShape& s, int layer, Slot a, const Bloc
 Slot block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const BlockKind& kind) {
   auto scope = b.module(std::to_string(layer), "GemmaDecoderLayer",
                         {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"});
-  scope.arguments(block_arguments(b, kind, {"", x}));
+  scope.arguments(called_with(b, kind, {"", x}, kKeywords));
   const std::string gguf = "blk." + std::to_string(layer) + ".";
   b.value(values::layer_input, {x, {}});
   Slot a = b.norm("input_layernorm", {x, {}}, s.hidden, s.norm, gguf + "attn_norm");

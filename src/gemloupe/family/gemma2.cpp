@@ -66,7 +66,8 @@ struct Recipe {
 
   Slot attention(int layer, Slot a, const BlockKind& kind) {
     auto scope = b.module("self_attn", "Gemma2Attention", {"q_proj", "k_proj", "v_proj", "o_proj"});
-    scope.arguments(block_arguments(b, kind, {"hidden_states", a}));
+    scope.arguments(
+        called_with(b, kind, {"hidden_states", a}, {"position_embeddings", "attention_mask", "position_ids"}));
     const double scale = std::pow(b.config().number("query_pre_attn_scalar"), -0.5);
     attention_attributes(scope, s, layer, kind, scale);
     scope.attribute("attn_logit_softcapping", score_cap ? json(*score_cap) : json());

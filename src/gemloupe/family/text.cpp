@@ -1,6 +1,7 @@
 #include "gemloupe/family/text.h"
 
 #include <cmath>
+#include <map>
 #include <tuple>
 
 namespace gemloupe {
@@ -49,11 +50,14 @@ BlockKind single_kind(PlanBuilder& b, const TextShape& s, const std::string& rot
   return kind;
 }
 
-std::vector<ArgumentSpec> block_arguments(PlanBuilder& b, const BlockKind& kind, ArgumentSpec first) {
-  return {std::move(first),
-          {"attention_mask", kind.mask},
-          {"position_embeddings", PartSpec::tuple({kind.cos, kind.sin})},
-          {"position_ids", b.position_ids()}};
+std::vector<ArgumentSpec> called_with(PlanBuilder& b, const BlockKind& kind, ArgumentSpec first,
+                                      const std::vector<std::string>& keywords) {
+  const std::map<std::string, PartSpec> parts{{"attention_mask", kind.mask},
+                                              {"position_embeddings", PartSpec::tuple({kind.cos, kind.sin})},
+                                              {"position_ids", b.position_ids()}};
+  std::vector<ArgumentSpec> arguments{std::move(first)};
+  for (const std::string& keyword : keywords) arguments.push_back({keyword, parts.at(keyword)});
+  return arguments;
 }
 
 Slot scaled_embedding(PlanBuilder& b, const TextShape& s) {
@@ -113,7 +117,7 @@ Slot sandwich_block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const
   auto scope = b.module(std::to_string(layer), s.prefix + "DecoderLayer",
                         {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm"});
-  scope.arguments(block_arguments(b, kind, {"", x}));
+  scope.arguments(called_with(b, kind, {"", x}, {"attention_mask", "position_embeddings", "position_ids"}));
   scope.attribute("layer_idx", layer);
   const std::string gguf = gguf_block(layer);
   auto norm = [&](const char* name, Slot in, const char* on_disk) {

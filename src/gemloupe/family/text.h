@@ -73,8 +73,10 @@ Slot mask_step(PlanBuilder& b, const MaskRule& rule, Slot stream);
 /// Full causal attention with the one rotary table of `rope_parameters`; rotary_emb is a module with ports.
 BlockKind single_kind(PlanBuilder& b, const TextShape& shape, const std::string& rotary_class, Slot stream);
 
-/// What a block, and the attention in it, is called with beside the stream.
-std::vector<ArgumentSpec> block_arguments(PlanBuilder& b, const BlockKind& kind, ArgumentSpec first);
+/// What a block, or the attention in it, is called with: `first`, then by keyword, in the reference's order, those of
+/// attention_mask, position_embeddings and position_ids that `keywords` names.
+std::vector<ArgumentSpec> called_with(PlanBuilder& b, const BlockKind& kind, ArgumentSpec first,
+                                      const std::vector<std::string>& keywords);
 
 /// embed_tokens, its look-up times √hidden.
 Slot scaled_embedding(PlanBuilder& b, const TextShape& shape);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/report/width.h"
@@ -12,7 +13,8 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-// Rows projected at once: 32 distributions over 262,144 tokens are 32 MB.
+// Rows projected at once, of several layers where they are few: each projection reads all of the head's weights. 32
+// distributions over 262,144 tokens are 32 MB.
 constexpr int64_t kRows = 32;
 constexpr size_t kTitle = 100;
 
@@ -21,24 +23,53 @@ std::vector<int64_t> integers(const at::Tensor& tensor) {
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
 
-// The best of each row of `hidden` [positions, hidden_size].
-void append_cells(std::vector<Lens::Cell>& cells, const at::Tensor& hidden, const LensOptions& options) {
-  for (int64_t first = 0; first < hidden.size(0); first += kRows) {
-    at::Tensor rows = hidden.slice(0, first, std::min(first + kRows, hidden.size(0)));
-    at::Tensor logits = options.project(rows).to(at::kFloat);
-    auto [best, indices] = logits.topk(std::min<int64_t>(options.top, logits.size(-1)), -1);
+// The best tokens of rows that come layer by layer.
+class Readings {
+ public:
+  explicit Readings(const LensOptions& options) : options_(options) {}
+
+  /// `rows` [positions, hidden_size] of the next layer.
+  void add(const at::Tensor& rows) {
+    for (int64_t first = 0; first < rows.size(0);) {
+      int64_t end = std::min(rows.size(0), first + kRows - waiting_rows_);
+      waiting_.push_back(rows.slice(0, first, end));
+      waiting_rows_ += end - first;
+      first = end;
+      if (waiting_rows_ == kRows) project();
+    }
+  }
+
+  std::vector<std::vector<Lens::Cell>> by_layer(size_t positions) {
+    if (waiting_rows_ > 0) project();
+    std::vector<std::vector<Lens::Cell>> layers;
+    for (size_t at = 0; at < cells_.size(); at += positions)
+      layers.emplace_back(std::make_move_iterator(cells_.begin() + static_cast<ptrdiff_t>(at)),
+                          std::make_move_iterator(cells_.begin() + static_cast<ptrdiff_t>(at + positions)));
+    return layers;
+  }
+
+ private:
+  void project() {
+    at::Tensor logits = options_.project(at::cat(waiting_)).to(at::kFloat);
+    auto [best, indices] = logits.topk(std::min<int64_t>(options_.top, logits.size(-1)), -1);
     at::Tensor probabilities = (best - logits.logsumexp(-1, true)).exp().to(at::kCPU, at::kDouble).contiguous();
     std::vector<int64_t> ids = integers(indices);
     const double* probability = probabilities.const_data_ptr<double>();
-    for (int64_t row = 0, at = 0; row < rows.size(0); ++row) {
-      Lens::Cell cell;
-      for (int64_t rank = 0; rank < best.size(-1); ++rank, ++at)
-        cell.push_back({ids[static_cast<size_t>(at)], options.token_text(ids[static_cast<size_t>(at)]),
-                        probability[static_cast<size_t>(at)]});
-      cells.push_back(std::move(cell));
+    auto id = ids.begin();
+    for (int64_t row = 0; row < waiting_rows_; ++row) {
+      Lens::Cell& cell = cells_.emplace_back();
+      for (int64_t rank = 0; rank < best.size(-1); ++rank, ++id)
+        cell.push_back({*id, options_.token_text(*id), *probability++});
     }
+    waiting_.clear();
+    waiting_rows_ = 0;
   }
-}
+
+  const LensOptions& options_;
+  std::vector<at::Tensor> waiting_;
+  int64_t waiting_rows_ = 0;
+  std::vector<Lens::Cell> cells_;
+};
 
 std::string probability_text(double value) {
   char text[16];
@@ -77,14 +108,15 @@ Lens read_lens(Trace& trace, const LensOptions& options) {
   lens.ids = integers(trace.read(std::string(values::input_ids.name)));
   for (int64_t id : lens.ids) lens.tokens.push_back(options.token_text(id));
   lens.first_position = options.every_position ? 0 : trace.input_size().second - 1;
+  Readings readings(options);
   for (size_t id = 0; id < plan.rows.size(); ++id) {
     const Row& row = plan.rows[id];
     if (row.spec != &values::layer_output) continue;
     if (options.on_layer) options.on_layer(row.layer);
-    at::Tensor stream = trace.read(static_cast<RowId>(id))[0].slice(0, lens.first_position);
-    append_cells(lens.layers.emplace_back(), stream, options);
+    readings.add(trace.read(static_cast<RowId>(id))[0].slice(0, lens.first_position));
   }
   trace.finish();
+  lens.layers = readings.by_layer(lens.ids.size() - static_cast<size_t>(lens.first_position));
   return lens;
 }
 
