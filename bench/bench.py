@@ -119,7 +119,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a third of the samples, no prefill above 128 tokens")
     parser.add_argument("--repeats", type=float, metavar="X", help="X times the usual number of samples")
     parser.add_argument("--threads", type=int, default=2, help="of every peer (2)")
-    parser.add_argument("--cli", type=Path, default=ROOT / ".venv" / "bin" / "gemloupe", help="the command line to measure")
+    parser.add_argument(
+        "--cli", type=Path, default=ROOT / ".venv" / "bin" / "gemloupe", help="the command line to measure"
+    )
     parser.add_argument("--write-docs", action="store_true", help="put the table into docs/performance.md")
     options = parser.parse_args()
     options.repeats = options.repeats or (1 / 3 if options.quick else 1)

@@ -146,7 +146,9 @@ def tokenizer() -> Path:
         return folder
     from transformers import AutoTokenizer
 
-    found = subprocess.run([sys.executable, ROOT / "tools" / "demo_model.py"], check=True, stdout=subprocess.PIPE, text=True)
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / "demo_model.py"], check=True, stdout=subprocess.PIPE, text=True
+    )
     gguf = Path(found.stdout.strip())
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
         made = Path(scratch) / "tokenizer"

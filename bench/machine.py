@@ -21,7 +21,9 @@ def _cpu() -> str:
 
 
 def _instructions() -> list[str]:
-    flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "").split()
+    flags = next(
+        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), ""
+    ).split()
     return [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16") if flag in flags]
 
 

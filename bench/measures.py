@@ -80,7 +80,9 @@ def decode() -> Iterator[Measure]:
 def traces() -> Iterator[Measure]:
     many = {"ids": token_ids(128, 262144), "calls": 1}
     few = {"ids": token_ids(8, 1024), "calls": 100}
-    bare, layers = (Side(label, "gemloupe", do, many) for label, do in (("bare", "forward"), ("traced", "trace_layers")))
+    bare, layers = (
+        Side(label, "gemloupe", do, many) for label, do in (("bare", "forward"), ("traced", "trace_layers"))
+    )
     title = "A trace that saves all 26 layer outputs, 128 tokens"
     yield Measure("trace-layers", title, "1b", layers, bare, "share", 0.02, repeats=10)
     for peer, target in (("gemloupe", 0.05), ("nnsight", None)):

@@ -74,7 +74,12 @@ def tokenizer_json(model: bytes) -> dict:
         "padding": None,
         "added_tokens": sorted(tokens, key=lambda t: t["id"]),
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        },
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [bos, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -130,8 +135,13 @@ def variants(base: dict) -> dict[str, dict]:
         "replacements of other lengths": {
             "normalizer": {
                 "type": "Sequence",
-                "normalizers": [space, *({"type": "Replace", "pattern": {"String": a}, "content": b} for a, b in
-                                         (("is", "e"), ("é", "ee"), ("e▁", "▁e▁"), ("th", "")))],
+                "normalizers": [
+                    space,
+                    *(
+                        {"type": "Replace", "pattern": {"String": a}, "content": b}
+                        for a, b in (("is", "e"), ("é", "ee"), ("e▁", "▁e▁"), ("th", ""))
+                    ),
+                ],
             }  # fmt: skip
         },
         "unknown tokens": {"model": {"byte_fallback": False}},
@@ -176,18 +186,47 @@ def random_character(rng: random.Random) -> str:
 
 def texts(rng: random.Random, tokens: list[str]) -> list[str]:
     words = CORPUS.split()
-    out = ["", " ", "a", "▁", "<bos>", "<bos>Hello", " <bos>Hello", "<bos><bos>x", "Hello<eos>", "<start_of_turn>user\nHi<end_of_turn>\n"]
-    out += ["<start_of_turn", "<<start_of_turn>>", "<h1><h1", "x<unk>y", "a" * 100, "👩‍👩‍👧‍👦 🇩🇪 é", "line one\r\nline two\tend", "\ufffd"]
+    out = [
+        "",
+        " ",
+        "a",
+        "▁",
+        "<bos>",
+        "<bos>Hello",
+        " <bos>Hello",
+        "<bos><bos>x",
+        "Hello<eos>",
+        "<start_of_turn>user\nHi<end_of_turn>\n",
+    ]
+    out += [
+        "<start_of_turn",
+        "<<start_of_turn>>",
+        "<h1><h1",
+        "x<unk>y",
+        "a" * 100,
+        "👩‍👩‍👧‍👦 🇩🇪 é",
+        "line one\r\nline two\tend",
+        "\ufffd",
+    ]
     out += [c * n for c in " \n" for n in (1, 2, 3, 7, 8, 9, 12, 13, 25, 31, 40, 70)]
     out += ["x" + " " * n + "y" for n in (1, 2, 5, 12, 13, 30)]
     out += [line for line in CORPUS.split("\n") if line]
-    out += ["the  <|tool>  the <image_soft_token> \u3000x", " <image_soft_token><image_soft_token> \n", "<|tool>\n\n<|tool>", "ag er ag  er"]
+    out += [
+        "the  <|tool>  the <image_soft_token> \u3000x",
+        " <image_soft_token><image_soft_token> \n",
+        "<|tool>\n\n<|tool>",
+        "ag er ag  er",
+    ]
     for _ in range(60):
         kind = rng.random()
         if kind < 0.4:
             out.append("".join(random_character(rng) for _ in range(rng.randrange(1, 25))))
         elif kind < 0.7:
-            out.append("".join(rng.choice([rng.choice(tokens), rng.choice(words), " ", "\n"]) for _ in range(rng.randrange(1, 10))))
+            out.append(
+                "".join(
+                    rng.choice([rng.choice(tokens), rng.choice(words), " ", "\n"]) for _ in range(rng.randrange(1, 10))
+                )
+            )
         else:
             out.append("".join(rng.choice("aeinrst  ") for _ in range(rng.randrange(1, 50))))
     return out
@@ -199,7 +238,9 @@ def id_lists(rng: random.Random, tokenizer: Tokenizer, encoded: list[list[int]])
     for _ in range(30):
         out.append([rng.randrange(size + 3) for _ in range(rng.randrange(1, 12))])
         raw = "".join(random_character(rng) for _ in range(4)).encode()
-        out.append([i for byte in raw if rng.random() < 0.9 and (i := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None])
+        out.append(
+            [i for byte in raw if rng.random() < 0.9 and (i := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None]
+        )
         out.append(rng.choice(encoded))
     return out
 
@@ -220,7 +261,9 @@ def tokenizer_vectors(base: dict) -> list[dict]:
             for ids in id_lists(rng, tokenizer, [case["ids"] for case in cases])
             for skip in (False, True)
         ]
-        vectors.append({"name": name, "patch": patch, "size": tokenizer.get_vocab_size(), "encodings": cases, "decodings": decodes})
+        vectors.append(
+            {"name": name, "patch": patch, "size": tokenizer.get_vocab_size(), "encodings": cases, "decodings": decodes}
+        )
     return vectors
 
 
@@ -259,7 +302,9 @@ def template_vectors() -> dict[str, list]:
         template = path.read_text(encoding="utf-8")
         for index, chat in enumerate(chats):
             variables = {"bos_token": "<bos>", **{key: value for key, value in chat.items() if key != "messages"}}
-            chat_vectors.append({"template": path.name, "chat": index, **rendered(template, chat["messages"], variables)})
+            chat_vectors.append(
+                {"template": path.name, "chat": index, **rendered(template, chat["messages"], variables)}
+            )
     return {"snippets": vectors, "chats": chat_vectors}
 
 

@@ -112,5 +112,9 @@ class Model:
     def trace(self, prompt: Prompt) -> Trace: ...
     def project_on_vocab(self, hidden: torch.Tensor) -> torch.Tensor: ...
     def generate(
-        self, prompt: Prompt, max_new_tokens: int, end_tokens: list[int], on_step: Callable[[list[int]], bool | None] | None
+        self,
+        prompt: Prompt,
+        max_new_tokens: int,
+        end_tokens: list[int],
+        on_step: Callable[[list[int]], bool | None] | None,
     ) -> torch.Tensor: ...

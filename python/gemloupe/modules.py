@@ -36,7 +36,9 @@ class NativeModule:
             if self._model._infos[child]["name"] == name:
                 return NativeModule(self._model, self._model._infos[child])
         known = [w for w, _ in info["weights"]] + list(info["attributes"])
-        raise UnknownName(f"{info['class_name']} has no '{name}' here; it has {', '.join(known) or 'nothing of its own'}")
+        raise UnknownName(
+            f"{info['class_name']} has no '{name}' here; it has {', '.join(known) or 'nothing of its own'}"
+        )
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
         for weight, slot in self._info["weights"]:
@@ -159,7 +161,9 @@ class ModuleList(Module):
         try:
             return self._blocks()[index]
         except IndexError:
-            raise IndexError(f"there is no block {index}: the model has {len(self)} blocks, 0 to {len(self) - 1}") from None
+            raise IndexError(
+                f"there is no block {index}: the model has {len(self)} blocks, 0 to {len(self) - 1}"
+            ) from None
 
     def __len__(self) -> int:
         return len(self._blocks())

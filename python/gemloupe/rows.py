@@ -68,7 +68,11 @@ class LogitRows:
             return None
         if len(parts) == 3 and not isinstance(parts[2], (int, slice)):
             return None  # an index tensor of the vocabulary is broadcast with those of the rows
-        if any(isinstance(part, (list, torch.Tensor)) for part in parts[:2]) and len(parts) == 3 and isinstance(parts[2], int):
+        if (
+            any(isinstance(part, (list, torch.Tensor)) for part in parts[:2])
+            and len(parts) == 3
+            and isinstance(parts[2], int)
+        ):
             return None
         rows = parts[:2]
         if all(isinstance(part, slice) and part == slice(None) for part in rows):

@@ -195,7 +195,9 @@ class Tokenizer:
         """
         template = chat_template or self.chat_template
         if template is None:
-            raise BadTokenizer("this checkpoint has no chat template; pass chat_template=, or use its instruction-tuned release.")
+            raise BadTokenizer(
+                "this checkpoint has no chat template; pass chat_template=, or use its instruction-tuned release."
+            )
         options = self._core.special_token_texts() | {"add_generation_prompt": add_generation_prompt} | variables
         if tools is not None:
             options["tools"] = list(tools)

@@ -19,7 +19,8 @@ namespace gemloupe {
 inline namespace v0 {
 
 struct LoadOptions {
-  std::optional<std::string> dtype;  ///< none: what config.json says, else the file's own; float32 where it is quantised
+  std::optional<std::string>
+      dtype;  ///< none: what config.json says, else the file's own; float32 where it is quantised
   std::string device = "cpu";
   std::string attn_implementation;                  ///< "" is the fast default, "eager" the reference bit for bit
   std::optional<std::string> revision;              ///< of a hub id
