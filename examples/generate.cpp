@@ -1,19 +1,19 @@
-// Greedy continuation, token by token: generate MODEL PROMPT
-#include <cstdio>
+// Continues a prompt, printing each token as it comes.
+//   generate MODEL PROMPT
+#include <gemloupe/model.h>
 
-#include "gemloupe/model.h"
+#include <iostream>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: %s MODEL PROMPT\n", argv[0]), 2;
+  if (argc != 3) return std::cerr << "usage: generate MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
-  gemloupe::TokenStream text(model.tokenizer());
+  gemloupe::TokenStream text(model.tokenizer(), /*skip_special_tokens=*/true);
   gemloupe::GenerateOptions options;
   options.max_new_tokens = 16;
   options.on_step = [&](const std::vector<int64_t>& tokens) {
-    std::printf("%s", text.push(tokens[0]).c_str());
-    std::fflush(stdout);
-    return true;  // false ends it
+    std::cout << text.push(tokens[0]) << std::flush;
+    return true;  // false would end it here
   };
   model.generate(model.prompt(argv[2]), options);
-  std::printf("%s\n", text.finish().c_str());
+  std::cout << text.finish() << "\n";
 }

@@ -1,17 +1,15 @@
-// Loads a checkpoint and says what it is: load MODEL
-#include <cstdio>
+// Loads a checkpoint and says what it is.
+//   load MODEL
+#include <gemloupe/model.h>
+#include <gemloupe/report/printout.h>
 
-#include "gemloupe/base/errors.h"
-#include "gemloupe/model.h"
+#include <iostream>
 
 int main(int argc, char** argv) {
-  if (argc != 2) return std::fprintf(stderr, "usage: %s MODEL\n", argv[0]), 2;
-  try {
-    gemloupe::Model model = gemloupe::Model::load(argv[1]);
-    const gemloupe::Plan& plan = model.plan();
-    std::printf("%s: %lld blocks, %lld wide, %s\n", plan.class_name.c_str(), static_cast<long long>(plan.num_layers()),
-                static_cast<long long>(plan.sizes.hidden_size), gemloupe::dtype_name(model.weights().dtype()).c_str());
-  } catch (const gemloupe::Error& error) {
-    return std::fprintf(stderr, "%s (docs/errors/%s.md)\n", error.what(), std::string(error.slug()).c_str()), 1;
-  }
+  if (argc != 2) return std::cerr << "usage: load MODEL\n", 2;
+  gemloupe::Model model = gemloupe::Model::load(argv[1]);
+  const gemloupe::Plan& plan = model.plan();
+  std::cout << plan.class_name << ": " << plan.num_layers() << " layers, hidden size " << plan.sizes.hidden_size << ", "
+            << gemloupe::dtype_name(model.weights().dtype()) << "\n\n"
+            << gemloupe::printout(plan) << "\n";
 }

@@ -1,21 +1,22 @@
-// Reads values out of one run, in the order of the forward pass: read MODEL PROMPT
+// Reads values of one run, in the order of the forward pass, and checks the identity of a block.
+//   read MODEL PROMPT
 #include <ATen/ATen.h>
+#include <gemloupe/model.h>
 
-#include <cstdio>
-
-#include "gemloupe/model.h"
+#include <iostream>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: %s MODEL PROMPT\n", argv[0]), 2;
+  if (argc != 3) return std::cerr << "usage: read MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::Trace trace = model.trace(argv[2]);
-  // A read runs the model up to the value and gives the live tensor; a snapshot stays as it is whatever is edited
-  // later.
-  at::Tensor before = trace.snapshot(trace.read("layers.0.layer_input"));
-  at::Tensor attention = trace.snapshot(trace.read("layers.0.self_attn.attention_output"));
-  at::Tensor mlp = trace.snapshot(trace.read("layers.0.mlp.mlp_output"));
-  at::Tensor after = trace.snapshot(trace.read("layers.0.layer_output"));
-  trace.finish();
-  std::printf("the block adds what its sublayers contribute: %s\n",
-              at::equal(before + attention + mlp, after) ? "true" : "false");
+
+  // Each read runs the model up to that value, and no further.
+  at::Tensor input = trace.read("layers.2.layer_input");
+  at::Tensor attention = trace.read("layers.2.self_attn.attention_output");
+  at::Tensor mlp = trace.read("layers.2.mlp.mlp_output");
+  at::Tensor output = trace.read("layers.2.layer_output");
+
+  std::cout << "layer 2 leaves a stream of shape " << output.sizes() << ", norm " << output.norm().item<float>() << "\n"
+            << "input + attention + mlp == output: " << std::boolalpha << at::equal(input + attention + mlp, output)
+            << "\n";
 }

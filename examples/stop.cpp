@@ -1,22 +1,26 @@
-// Reads one block's output and stops: what lies above never runs. stop MODEL PROMPT
+// Ends a run early: what is not asked for is not computed. And what happens to a value that the run has passed.
+//   stop MODEL PROMPT
 #include <ATen/ATen.h>
+#include <gemloupe/base/errors.h>
+#include <gemloupe/model.h>
 
-#include <cstdio>
-
-#include "gemloupe/base/errors.h"
-#include "gemloupe/model.h"
+#include <iostream>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: %s MODEL PROMPT\n", argv[0]), 2;
+  if (argc != 3) return std::cerr << "usage: stop MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::Trace trace = model.trace(argv[2]);
-  at::Tensor stream = trace.snapshot(trace.read("layers.0.layer_output"));
-  trace.stop();
-  std::printf("the stream after block 0 has norm %.4f at the last position\n",
-              stream.select(1, -1).norm().item<double>());
+  at::Tensor pattern = trace.read("layers.0.self_attn.attention_probabilities");
+  std::cout << "the last position of head 0 attends with " << pattern[0][0][-1] << "\n";
+  try {
+    trace.read("layers.0.layer_input");
+  } catch (const gemloupe::OutOfOrder& error) {
+    std::cout << "refused: " << error.what() << "\n";
+  }
+  trace.stop();  // layers 1 and up never run
   try {
     trace.read("logits");
   } catch (const gemloupe::OutsideTrace& error) {
-    std::printf("refused: %s\n", error.what());
+    std::cout << "refused: " << error.what() << "\n";
   }
 }

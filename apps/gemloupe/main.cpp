@@ -12,6 +12,7 @@
 #include "common.h"
 #include "gemloupe/base/errors.h"
 #include "gemloupe/base/interrupt.h"
+#include "gemloupe/base/text.h"
 #include "gemloupe/report/provenance.h"
 #include "gemloupe/store/atomic_file.h"
 #include "gemloupe/version.h"
@@ -20,33 +21,24 @@
 namespace gemloupe::cli {
 namespace {
 
-constexpr int kError = 1, kUsage = 2, kInterrupted = 130;
+constexpr int kError = 1, kUsage = 2;
+
+volatile sig_atomic_t ended_by = 0;
 
 // The first Ctrl-C ends the work at its next step, which also removes what was being written; a second one at once.
-extern "C" void on_interrupt(int) {
-  static volatile sig_atomic_t before = 0;
-  if (before) {
+extern "C" void on_signal(int number) {
+  if (ended_by) {
     remove_unfinished_files();
-    ::_exit(kInterrupted);
+    ::_exit(128 + number);
   }
-  before = 1;
+  ended_by = number;
   request_interrupt();
-}
-
-extern "C" void on_end(int signal) {
-  remove_unfinished_files();
-  ::signal(signal, SIG_DFL);
-  ::raise(signal);
 }
 
 void handle_signals() {
   struct sigaction action {};
-  action.sa_flags = SA_RESTART;
-  action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, nullptr);
-  action.sa_handler = on_end;
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGHUP, &action, nullptr);
+  action.sa_handler = on_signal;
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
 }
 
 int refuse(std::string message, std::string_view slug, int code) {
@@ -54,6 +46,22 @@ int refuse(std::string message, std::string_view slug, int code) {
   std::fprintf(stderr, "gemloupe: %s\n", message.c_str());
   if (!slug.empty()) std::fprintf(stderr, "  see docs/errors/%.*s.md\n", static_cast<int>(slug.size()), slug.data());
   return code;
+}
+
+int refuse_usage(const CLI::App& app, const CLI::Error& error, const std::string& first) {
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  bool unknown =
+      !first.empty() && first[0] != '-' && std::find(commands.begin(), commands.end(), first) == commands.end();
+  std::string message = error.what();
+  if (unknown) {
+    auto near = nearest(first, commands);
+    message = "there is no command '" + first + "'" + (near.empty() ? "" : ": did you mean " + quoted_list(near) + "?");
+  }
+  auto used = app.get_subcommands();
+  std::string help = used.empty() ? "gemloupe --help" : "gemloupe " + used[0]->get_name() + " --help";
+  std::fprintf(stderr, "gemloupe: %s\n  see %s\n", message.c_str(), help.c_str());
+  return kUsage;
 }
 
 std::string version_text() {
@@ -95,7 +103,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version print and end here
+    return refuse_usage(app, error, argc > 1 ? argv[1] : "");
   }
   throw_if_interrupted();
   return 0;
@@ -105,7 +114,7 @@ int guarded(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const Interrupted&) {
-    return refuse("interrupted.", "", kInterrupted);
+    return refuse("interrupted.", "", 128 + ended_by);
   } catch (const BadOption& error) {
     return refuse(error.what(), error.slug(), kUsage);
   } catch (const Error& error) {

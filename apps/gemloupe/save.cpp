@@ -1,6 +1,7 @@
 #include "save.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -55,9 +56,8 @@ class NewFolder {
  public:
   explicit NewFolder(const fs::path& target) : target_(target), work_(target) {
     if (fs::is_directory(target)) return;
-    work_ += ".gemloupe-partial";
+    work_ += ".gemloupe-" + std::to_string(::getpid());
     std::error_code error;
-    fs::remove_all(work_, error);
     if (!fs::create_directory(work_, error))
       throw CannotWrite(target.string() + ": cannot be created: " + error.message() + ".");
   }

@@ -5,6 +5,7 @@
 
 #include "common.h"
 #include "gemloupe/base/errors.h"
+#include "gemloupe/base/interrupt.h"
 #include "gemloupe/report/tokens.h"
 #include "gemloupe/report/width.h"
 #include "log.h"
@@ -19,7 +20,11 @@ struct TokenizeCommand {
 
   std::string input() const {
     if (file.empty()) return text;
-    if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+    if (file == "-") {
+      std::string all(std::istreambuf_iterator<char>(std::cin), {});
+      throw_if_interrupted();
+      return all;
+    }
     std::ifstream in(file, std::ios::binary);
     if (!in) throw NotFound(file + ": cannot be read. --file takes a text file, or - for standard input.");
     return {std::istreambuf_iterator<char>(in), {}};
