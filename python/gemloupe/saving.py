@@ -75,7 +75,9 @@ def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:
     """A snapshot of this tensor. Outside a trace: the tensor itself."""
-    return _snapshot(self, held=sys.getrefcount(self) > _TEMPORARY)
+    # Counted before `self` is passed on. Where C++ holds the tensor, too, as the run does its values, there is one more.
+    held = sys.getrefcount(self) > _TEMPORARY + (self._use_count() > 1)
+    return _snapshot(self, held)
 
 
 torch.Tensor._gemloupe_count = lambda self: sys.getrefcount(self)  # type: ignore[attr-defined]

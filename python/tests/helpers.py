@@ -4,6 +4,13 @@ import torch
 
 from reference.bits import assert_equal_bits
 
+PORTS = (".input", ".inputs", ".output")
+
+
+def standard(captured: dict) -> dict:
+    """The standard values of a capture, without the modules' ports."""
+    return {name: value for name, value in captured.items() if not name.endswith(PORTS)}
+
 
 def prompt(ids, mask=None):
     return ids if mask is None else {"input_ids": ids, "attention_mask": mask}

@@ -5,12 +5,11 @@ import torch
 
 from conftest import token_ids
 from gemloupe import StandardizedTransformer
-from helpers import assert_all_equal, logits_of, module_at, prompt, read_all, saved, within
+from helpers import PORTS, assert_all_equal, logits_of, module_at, prompt, read_all, saved, standard, within
 from reference import checkpoints
 from reference.bits import assert_equal_bits
 from reference.capture import INTERIOR, OUTSIDE, Reference, real_rows
 
-PORTS = (".input", ".inputs", ".output")
 MODEL_VALUES = (
     "logits token_embeddings final_norm_output lm_head_output next_token_probs input_ids attention_mask"
 ).split()
@@ -20,10 +19,6 @@ BLOCK_VALUES = (
     " self_attn.attention_premix self_attn.attention_output self_attn.attention_probabilities"
     " self_attn.attention_head_outputs mlp.mlp_activation mlp.mlp_neurons mlp.mlp_output"
 ).split()
-
-
-def standard(captured: dict) -> dict:
-    return {name: value for name, value in captured.items() if not name.endswith(PORTS)}
 
 
 def ports(captured: dict) -> dict:

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace ops_tests {
+
+// Tiny tensors gain nothing from a second thread, and wait for it on a busy machine.
+inline const bool kOneThread = (at::set_num_threads(1), true);
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

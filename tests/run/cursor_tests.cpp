@@ -58,18 +58,23 @@ TEST_CASE("cursor: it runs up to a position and no further") {
 }
 
 TEST_CASE("cursor: how far it runs at a time changes no bit under eager") {
-  const TinyModel model = tiny_model();
-  const at::Tensor at_once = run_to(model, "logits", true);
-  Cursor cursor = cursor_of(model, true);
-  for (Position at = 0; at <= position_of(*model.plan, "logits"); ++at) cursor.advance(at);
-  CHECK(same_bits(value(cursor, model, "logits"), at_once));
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    const at::Tensor at_once = run_to(model, "logits", true);
+    Cursor cursor = cursor_of(model, true);
+    for (Position at = 0; at <= position_of(*model.plan, "logits"); ++at) cursor.advance(at);
+    CHECK(same_bits(value(cursor, model, "logits"), at_once));
+  }
 }
 
 TEST_CASE("cursor: fused or step by step, the same values") {
-  for (const json& changes :
-       {json::object(), json{{"use_bidirectional_attention", true}}, json{{"sliding_window", nullptr}},
-        json{{"num_key_value_heads", 1}, {"attention_bias", true}}}) {
-    const TinyModel model = tiny_model(tiny_config(changes));
+  std::vector<json> configs = tiny_families();
+  configs.push_back(tiny_config({{"use_bidirectional_attention", true}}));
+  configs.push_back(tiny_config({{"sliding_window", nullptr}}));
+  configs.push_back(tiny_config({{"num_key_value_heads", 1}, {"attention_bias", true}}));
+  for (const json& config : configs) {
+    const TinyModel model = tiny_model(config);
     for (const Prompt& given : {some_prompt(), prompt({some_ids(9), some_ids(3)}), prompt({{5}})}) {
       Cursor fused = cursor_of(model, false, given), stepwise = cursor_of(model, false, given),
              eager = cursor_of(model, true, given);
@@ -212,7 +217,7 @@ TEST_CASE("cursor: a chain of steps applied to something else moves nothing") {
   cursor.advance(end);
   CHECK(same_bits(value(cursor, model, "logits"), applied));
   CHECK(same_bits(cursor.apply(plan.head, plan.head, plan.stream_before_head, stream), stream));
-  CHECK_THROWS_AS(cursor.apply(0, 3, plan.input_ids, stream), InternalError);
+  CHECK_THROWS_AS(cursor.apply(1, 2, plan.attention_mask, stream), InternalError);  // the mask reads more
 }
 
 TEST_CASE("cursor: Ctrl-C between two steps, and the run can go on") {
@@ -265,15 +270,18 @@ at::Tensor in_passes(const TinyModel& model, const Prompt& whole, const std::vec
 }  // namespace
 
 TEST_CASE("cursor: a run cut into passes over a cache is the same run") {
-  const TinyModel model = tiny_model();
-  for (const Prompt& whole : {prompt({some_ids(13)}), prompt({some_ids(13), some_ids(6)})}) {
-    const at::Tensor real = model.inputs(whole).mask.to(at::kFloat).unsqueeze(-1);
-    for (bool eager : {false, true}) {
-      const at::Tensor expected = model.logits(whole, eager) * real;
-      for (const std::vector<int64_t>& counts :
-           {std::vector<int64_t>{13}, {12, 1}, {1, 12}, {5, 4, 4}, {3, 1, 1, 1, 7}, std::vector<int64_t>(13, 1)}) {
-        if (whole.ids.size(0) > 1 && counts[0] < 8) continue;  // a pass of nothing but padding means nothing
-        CHECK(distance(in_passes(model, whole, counts, eager) * real, expected) < 1e-4);
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    for (const Prompt& whole : {prompt({some_ids(13)}), prompt({some_ids(13), some_ids(6)})}) {
+      const at::Tensor real = model.inputs(whole).mask.to(at::kFloat).unsqueeze(-1);
+      for (bool eager : {false, true}) {
+        const at::Tensor expected = model.logits(whole, eager) * real;
+        for (const std::vector<int64_t>& counts :
+             {std::vector<int64_t>{13}, {12, 1}, {1, 12}, {5, 4, 4}, {3, 1, 1, 1, 7}, std::vector<int64_t>(13, 1)}) {
+          if (whole.ids.size(0) > 1 && counts[0] < 8) continue;  // a pass of nothing but padding means nothing
+          CHECK(distance(in_passes(model, whole, counts, eager) * real, expected) < 1e-4);
+        }
       }
     }
   }

@@ -36,8 +36,9 @@ std::vector<int64_t> last(const std::vector<int64_t>& ids, size_t count) {
 }  // namespace
 
 TEST_CASE("generate: what full runs without a cache say, for prompts within the window and beyond it") {
-  for (uint64_t seed : {1, 2}) {
-    const TinyModel model = tiny_model(tiny_config(), at::kFloat, seed);
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config, at::kFloat, 2);
+    CAPTURE(model.plan->family);
     for (int64_t length : {1, 3, 4, 11})
       for (bool eager : {false, true}) {
         CAPTURE(length);
@@ -58,13 +59,16 @@ TEST_CASE("generate: a model without a window, one with nothing but windows") {
 }
 
 TEST_CASE("generate: a row of a padded batch is what it is alone") {
-  const TinyModel model = tiny_model();
-  const std::vector<std::vector<int64_t>> rows{some_ids(9), some_ids(2), some_ids(5, 3)};
-  for (bool eager : {false, true}) {
-    const at::Tensor found = generated(model, prompt(rows), tokens(10), eager);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const at::Tensor alone = generated(model, prompt({rows[i]}), tokens(10), eager);
-      CHECK(last(row(found, static_cast<int64_t>(i)), 10) == last(row(alone, 0), 10));
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    const std::vector<std::vector<int64_t>> rows{some_ids(9), some_ids(2), some_ids(5, 3)};
+    for (bool eager : {false, true}) {
+      const at::Tensor found = generated(model, prompt(rows), tokens(10), eager);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const at::Tensor alone = generated(model, prompt({rows[i]}), tokens(10), eager);
+        CHECK(last(row(found, static_cast<int64_t>(i)), 10) == last(row(alone, 0), 10));
+      }
     }
   }
 }

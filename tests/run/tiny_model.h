@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 
 #include <map>
 
@@ -18,6 +19,9 @@ namespace run_tests {
 using namespace gemloupe;
 using store_tests::TempFolder;
 
+// Tiny tensors gain nothing from a second thread, and wait for it on a busy machine.
+inline const bool kOneThread = (at::set_num_threads(1), true);
+
 /// Three blocks, the second of them full; every size another, so that no axis can stand in for a second one.
 inline json tiny_config(const json& changes = json::object()) {
   json config{{"model_type", "gemma3_text"}, {"vocab_size", 61},
@@ -30,8 +34,19 @@ inline json tiny_config(const json& changes = json::object()) {
   return config;
 }
 
+/// The same of every text family: Gemma 3, Gemma 2 with its capped scores, Gemma 1 without a window.
+inline std::vector<json> tiny_families() {
+  json gemma2 = tiny_config({{"model_type", "gemma2"}, {"attn_logit_softcapping", 2.0}});
+  gemma2.erase("sliding_window_pattern");
+  json gemma = tiny_config({{"model_type", "gemma"}});
+  for (const char* key :
+       {"sliding_window_pattern", "sliding_window", "query_pre_attn_scalar", "final_logit_softcapping"})
+    gemma.erase(key);
+  return {tiny_config(), gemma2, gemma};
+}
+
 inline std::shared_ptr<const Plan> tiny_plan(const json& config = tiny_config()) {
-  const Family& family = find_family("gemma3_text", "config.json");
+  const Family& family = find_family(config["model_type"].get<std::string>(), "config.json");
   return std::make_shared<const Plan>(family.recipe(family.read_config(config, "config.json", {}), {}));
 }
 

@@ -18,22 +18,25 @@ bool is_part_of_the_run(const at::Tensor& tensor) {
 }  // namespace
 
 TEST_CASE("snapshots: later edits in place of every value and port do not reach them, but do reach the run") {
-  const TinyModel model = tiny_model();
-  for (bool eager : {false, true}) {
-    Trace saved = model.trace(some_prompt(), eager), unsaved = model.trace(some_prompt(), eager);
-    std::vector<std::pair<at::Tensor, at::Tensor>> snapshots;  // and what they were
-    for (RowId id : rows_in_order(*model.plan)) {
-      const Row& row = model.plan->row(id);
-      CAPTURE(row.name);
-      if (row.spec && row.spec->read_only) continue;
-      if (!is_part_of_the_run(unsaved.read(id))) continue;
-      snapshots.emplace_back(saved.snapshot(saved.read(id)), at::Tensor());
-      snapshots.back().second = snapshots.back().first.clone();
-      saved.read(id).mul_(1.01);
-      unsaved.read(id).mul_(1.01);
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    for (bool eager : {false, true}) {
+      Trace saved = model.trace(some_prompt(), eager), unsaved = model.trace(some_prompt(), eager);
+      std::vector<std::pair<at::Tensor, at::Tensor>> snapshots;  // and what they were
+      for (RowId id : rows_in_order(*model.plan)) {
+        const Row& row = model.plan->row(id);
+        CAPTURE(row.name);
+        if (row.spec && row.spec->read_only) continue;
+        if (!is_part_of_the_run(unsaved.read(id))) continue;
+        snapshots.emplace_back(saved.snapshot(saved.read(id)), at::Tensor());
+        snapshots.back().second = snapshots.back().first.clone();
+        saved.read(id).mul_(1.01);
+        unsaved.read(id).mul_(1.01);
+      }
+      CHECK(same_bits(saved.read("logits"), unsaved.read("logits")));
+      for (const auto& [snapshot, then] : snapshots) CHECK(same_bits(snapshot, then));
     }
-    CHECK(same_bits(saved.read("logits"), unsaved.read("logits")));
-    for (const auto& [snapshot, then] : snapshots) CHECK(same_bits(snapshot, then));
   }
 }
 
@@ -91,6 +94,21 @@ TEST_CASE("snapshots: through one view of a value, writes come through another")
   trace.read(block + "o_proj.input").fill_(3);
   CHECK(same_bits(heads, heads_then));
   CHECK(trace.read(block + "attention_head_outputs").eq(3).all().item<bool>());
+}
+
+TEST_CASE("snapshots: through one view of a value, while the caller keeps another, or the value itself") {
+  const TinyModel model = tiny_model();
+  const std::string block = "layers.1.self_attn.";
+  for (const auto& [kept_name, saved_name] :
+       {std::pair{"attention_premix", "o_proj.input"}, {"o_proj.input", "attention_premix"}}) {
+    CAPTURE(kept_name);
+    Trace trace = model.trace(some_prompt());
+    const at::Tensor kept = trace.read(block + kept_name);
+    const at::Tensor snapshot = trace.snapshot(trace.read(block + saved_name)), then = snapshot.clone();
+    kept.fill_(4);
+    CHECK(same_bits(snapshot, then));
+    CHECK(trace.read(block + "attention_head_outputs").eq(4).all().item<bool>());
+  }
 }
 
 TEST_CASE("snapshots: of an assigned input, and of what is assigned") {

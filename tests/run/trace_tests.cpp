@@ -29,41 +29,47 @@ void refused_order(Trace& trace, const std::string& name, std::initializer_list<
 }  // namespace
 
 TEST_CASE("trace: every value has the stated shape and dtype, every port is there") {
-  const TinyModel model = tiny_model(tiny_config(), at::kBFloat16);
-  const Prompt given = prompt({some_ids(5), some_ids(5, 3)});
-  for (bool eager : {false, true}) {
-    Trace trace = model.trace(given, eager);
-    CHECK(trace.input_size() == std::pair<int64_t, int64_t>(2, 5));
-    for (RowId id : rows_in_order(*model.plan)) {
-      const Row& row = model.plan->row(id);
-      CAPTURE(row.name);
-      const at::Tensor tensor = trace.read(row.name);
-      const bool is_mask = row.name.ends_with(".attention_mask") && row.name != "model.inputs.attention_mask";
-      if (!eager && is_mask && !tensor.defined()) continue;  // "causal" needs none
-      REQUIRE(tensor.defined());
-      if (!row.spec || row.spec == &values::input_size) continue;
-      CHECK(tensor.sizes() == at::IntArrayRef(stated_shape(row, 2, 5)));
-      const bool wide = row.spec == &values::next_token_probs;
-      CHECK((tensor.scalar_type() == (row.spec->integer ? at::kLong : wide ? at::kFloat : at::kBFloat16)));
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config, at::kBFloat16);
+    CAPTURE(model.plan->family);
+    const Prompt given = prompt({some_ids(5), some_ids(5, 3)});
+    for (bool eager : {false, true}) {
+      Trace trace = model.trace(given, eager);
+      CHECK(trace.input_size() == std::pair<int64_t, int64_t>(2, 5));
+      for (RowId id : rows_in_order(*model.plan)) {
+        const Row& row = model.plan->row(id);
+        CAPTURE(row.name);
+        const at::Tensor tensor = trace.read(row.name);
+        const bool is_mask = row.name.ends_with(".attention_mask") && row.name != "model.inputs.attention_mask";
+        if (!eager && is_mask && !tensor.defined()) continue;  // "causal" needs none
+        REQUIRE(tensor.defined());
+        if (!row.spec || row.spec == &values::input_size) continue;
+        CHECK(tensor.sizes() == at::IntArrayRef(stated_shape(row, 2, 5)));
+        const bool wide = row.spec == &values::next_token_probs;
+        CHECK((tensor.scalar_type() == (row.spec->integer ? at::kLong : wide ? at::kFloat : at::kBFloat16)));
+      }
     }
   }
 }
 
 TEST_CASE("trace: reading every value changes no bit under eager, and little under the default") {
-  const TinyModel model = tiny_model();
-  for (bool eager : {true, false}) {
-    const at::Tensor bare = model.logits(some_prompt(), eager);
-    Trace trace = model.trace(some_prompt(), eager);
-    at::Tensor logits;
-    std::vector<at::Tensor> kept;
-    for (RowId id : rows_in_order(*model.plan)) {
-      kept.push_back(trace.snapshot(trace.read(id)));
-      if (id == model.plan->logits) logits = kept.back();
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    for (bool eager : {true, false}) {
+      const at::Tensor bare = model.logits(some_prompt(), eager);
+      Trace trace = model.trace(some_prompt(), eager);
+      at::Tensor logits;
+      std::vector<at::Tensor> kept;
+      for (RowId id : rows_in_order(*model.plan)) {
+        kept.push_back(trace.snapshot(trace.read(id)));
+        if (id == model.plan->logits) logits = kept.back();
+      }
+      if (eager)
+        CHECK(same_bits(logits, bare));
+      else
+        CHECK(distance(logits, bare) < 1e-4);
     }
-    if (eager)
-      CHECK(same_bits(logits, bare));
-    else
-      CHECK(distance(logits, bare) < 1e-4);
   }
 }
 
@@ -166,40 +172,46 @@ TEST_CASE("trace: after its end everything is refused") {
 // ------------------------------------------------------------------------------------------------------------- edits
 
 TEST_CASE("trace: of every value, an edit in place and an assignment do the same") {
-  const TinyModel model = tiny_model();
-  for (bool eager : {false, true})
-    for (RowId id : rows_in_order(*model.plan)) {
-      const Row& row = model.plan->row(id);
-      if (!row.spec || row.spec->integer || row.spec->read_only) continue;
-      CAPTURE(row.name);
-      auto change = [](const at::Tensor& tensor) { return at::where(tensor < -1e30, tensor, tensor * 0.75 + 0.25); };
-      Trace in_place = model.trace(some_prompt(), eager), assigned = model.trace(some_prompt(), eager),
-            edited = model.trace(some_prompt(), eager);
-      const at::Tensor live = in_place.read(id);
-      live.copy_(change(live));
-      assigned.write(id, change(assigned.read(id)));
-      edited.edit(row.name, change);
-      const at::Tensor logits = in_place.read("logits");
-      CHECK(same_bits(logits, assigned.read("logits")));
-      CHECK(same_bits(logits, edited.read("logits")));
-      CHECK(distance(logits, model.logits(some_prompt(), eager)) > 1e-6);
-    }
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    for (bool eager : {false, true})
+      for (RowId id : rows_in_order(*model.plan)) {
+        const Row& row = model.plan->row(id);
+        if (!row.spec || row.spec->integer || row.spec->read_only) continue;
+        CAPTURE(row.name);
+        auto change = [](const at::Tensor& tensor) { return at::where(tensor < -1e30, tensor, tensor * 0.75 + 0.25); };
+        Trace in_place = model.trace(some_prompt(), eager), assigned = model.trace(some_prompt(), eager),
+              edited = model.trace(some_prompt(), eager);
+        const at::Tensor live = in_place.read(id);
+        live.copy_(change(live));
+        assigned.write(id, change(assigned.read(id)));
+        edited.edit(row.name, change);
+        const at::Tensor logits = in_place.read("logits");
+        CHECK(same_bits(logits, assigned.read("logits")));
+        CHECK(same_bits(logits, edited.read("logits")));
+        CHECK(distance(logits, model.logits(some_prompt(), eager)) > 1e-6);
+      }
+  }
 }
 
 TEST_CASE("trace: edits of everything leave the weights and the prompt as they were") {
-  const TinyModel model = tiny_model();
-  std::vector<at::Tensor> before;
-  for (size_t i = 0; i < model.plan->weights.size(); ++i)
-    before.push_back(model.weights->at(static_cast<WeightId>(i)).clone());
-  const Prompt given{some_prompt().ids.clone(), at::ones({1, 5}, at::kLong), at::arange(5).unsqueeze(0)};
-  for (bool eager : {false, true}) {
-    Trace trace = model.trace(given, eager);
-    for (RowId id : rows_in_order(*model.plan))
-      if (at::Tensor live = trace.read(id); live.defined() && live.scalar_type() != at::kBool) live.fill_(1);
+  for (const json& config : tiny_families()) {
+    const TinyModel model = tiny_model(config);
+    CAPTURE(model.plan->family);
+    std::vector<at::Tensor> before;
+    for (size_t i = 0; i < model.plan->weights.size(); ++i)
+      before.push_back(model.weights->at(static_cast<WeightId>(i)).clone());
+    const Prompt given{some_prompt().ids.clone(), at::ones({1, 5}, at::kLong), at::arange(5).unsqueeze(0)};
+    for (bool eager : {false, true}) {
+      Trace trace = model.trace(given, eager);
+      for (RowId id : rows_in_order(*model.plan))
+        if (at::Tensor live = trace.read(id); live.defined() && live.scalar_type() != at::kBool) live.fill_(1);
+    }
+    for (size_t i = 0; i < before.size(); ++i) CHECK(same_bits(model.weights->at(static_cast<WeightId>(i)), before[i]));
+    CHECK(same_bits(given.ids, some_prompt().ids));
+    CHECK(same_bits(*given.position_ids, at::arange(5).unsqueeze(0)));
   }
-  for (size_t i = 0; i < before.size(); ++i) CHECK(same_bits(model.weights->at(static_cast<WeightId>(i)), before[i]));
-  CHECK(same_bits(given.ids, some_prompt().ids));
-  CHECK(same_bits(*given.position_ids, at::arange(5).unsqueeze(0)));
 }
 
 TEST_CASE("trace: an assigned value is what is read from then on, in its place and in every alias") {

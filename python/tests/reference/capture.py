@@ -11,6 +11,7 @@ itself, so both ways reach whatever reads it later; replacing a module's input r
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,9 +21,9 @@ import transformers
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.gemma3 import modeling_gemma3
 
-# Which module's input or output a standard value is, by paths from the root and from a block.
+# Which module's input or output a standard value is, by paths from the root and from a block; Gemma 1 has no norm after a
+# sublayer, and gives the name of one to the norm before the MLP.
 ROOT_OUTPUTS = {"embed_tokens": "token_embeddings", "norm": "final_norm_output", "lm_head": "lm_head_output"}
 BLOCK_INPUTS = {
     "": "layer_input",
@@ -39,10 +40,22 @@ BLOCK_OUTPUTS = {
     "post_feedforward_layernorm": "mlp.mlp_output",
     "": "layer_output",
 }
+PRE_NORM_INPUTS = {key: value for key, value in BLOCK_INPUTS.items() if key != "pre_feedforward_layernorm"} | {
+    "post_attention_layernorm": "layer_mid"
+}
+PRE_NORM_OUTPUTS = {
+    "input_layernorm": "attention_norm_output",
+    "self_attn": "self_attn.attention_output",
+    "post_attention_layernorm": "mlp_norm_output",
+    "mlp.act_fn": "mlp.mlp_activation",
+    "mlp": "mlp.mlp_output",
+    "": "layer_output",
+}
 INTERIOR = ("attention_scores", "attention_probabilities")  # of the attention function: captured under eager only
 HEADS_FIRST = tuple(f"attention_{name}" for name in ("queries", "keys", "values", "scores", "probabilities"))
 HEADS_FIRST += tuple(f"{norm}.{port}" for norm in ("q_norm", "k_norm") for port in ("input", "output"))
 READ_ONLY = ("next_token_probs", "attention_mask")
+CACHE = ("cache", "use_cache")
 OUTSIDE = ("", "model", "model.layers", "model.rotary_emb")  # the wrapping of the blocks, not looked at
 
 Edits = Mapping[str, Callable[[torch.Tensor], torch.Tensor | None]]
@@ -67,7 +80,7 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
 class Reference:
     def __init__(self, folder: Path, implementation: str | None = "eager", dtype: torch.dtype | None = None):
         options = {} if dtype is None else {"dtype": dtype}
-        self.model = transformers.Gemma3ForCausalLM.from_pretrained(
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation=implementation, **options
         ).eval()
         self.config = self.model.config
@@ -86,7 +99,7 @@ class Reference:
         recorder = _Recorder(edits)
         inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
         recorder.values.pop("position_ids", None)
-        with torch.no_grad(), self._hooked(recorder), _interface(recorder):
+        with torch.no_grad(), self._hooked(recorder), _interface(recorder, sys.modules[type(self.model).__module__]):
             logits = self.model(**inputs, use_cache=False).logits
         recorder.value("logits", logits)
         recorder.value("next_token_probs", logits[:, -1].float().softmax(-1))
@@ -107,7 +120,9 @@ class Reference:
             if path in OUTSIDE:
                 continue
             path = path.removeprefix("model.")
-            before, after = recorder.hooks(path, *_standard_values(path), getattr(self.config, "head_dim", None))
+            sandwich = self.config.model_type != "gemma"
+            names = _standard_values(path, sandwich)
+            before, after = recorder.hooks(path, *names, getattr(self.config, "head_dim", None))
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after))
         try:
@@ -117,12 +132,13 @@ class Reference:
                 handle.remove()
 
 
-def _standard_values(path: str) -> tuple[str | None, str | None]:
+def _standard_values(path: str, sandwich: bool) -> tuple[str | None, str | None]:
     if not path.startswith("layers."):
         return None, ROOT_OUTPUTS.get(path)
     _, index, *rest = path.split(".", 2)
     inside = rest[0] if rest else ""
-    read, written = BLOCK_INPUTS.get(inside), BLOCK_OUTPUTS.get(inside)
+    read = (BLOCK_INPUTS if sandwich else PRE_NORM_INPUTS).get(inside)
+    written = (BLOCK_OUTPUTS if sandwich else PRE_NORM_OUTPUTS).get(inside)
     return (read and f"layers.{index}.{read}"), (written and f"layers.{index}.{written}")
 
 
@@ -156,15 +172,15 @@ class _Recorder:
                 self.value(read, first.unflatten(-1, (-1, head_dim)) if heads else first)
             first = self.port(f"{path}.input", first)
             args, kwargs = ((first, *args[1:]), kwargs) if args else (args, {**kwargs, key: first})
-            cache = {name: value for name, value in kwargs.items() if name == "cache"}
-            rest = {name: value for name, value in kwargs.items() if name != "cache"}
+            cache = {name: value for name, value in kwargs.items() if name in CACHE}
+            rest = {name: value for name, value in kwargs.items() if name not in CACHE}
             args, rest = self.port(f"{path}.inputs", (args, rest))
             return args, {**rest, **cache}
 
         def after(module, args, output):
             output = self.port(f"{path}.output", output)
             if written:
-                self.value(written, output)
+                self.value(written, output[0] if isinstance(output, tuple) else output)
             return output
 
         return before, after
@@ -174,7 +190,7 @@ class _Recorder:
 
 
 @contextlib.contextmanager
-def _interface(recorder: _Recorder):
+def _interface(recorder: _Recorder, modeling):
     """Queries, keys, values and head outputs where the attention function is called; scores and pattern inside it."""
 
     def watched(function):
@@ -188,13 +204,13 @@ def _interface(recorder: _Recorder):
 
         return attention
 
-    eager, sdpa = modeling_gemma3.eager_attention_forward, ALL_ATTENTION_FUNCTIONS["sdpa"]
-    modeling_gemma3.eager_attention_forward = watched(eager)
+    eager, sdpa = modeling.eager_attention_forward, ALL_ATTENTION_FUNCTIONS["sdpa"]
+    modeling.eager_attention_forward = watched(eager)
     ALL_ATTENTION_FUNCTIONS["sdpa"] = watched(sdpa)
     try:
         yield
     finally:
-        modeling_gemma3.eager_attention_forward = eager
+        modeling.eager_attention_forward = eager
         ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa
 
 

@@ -1,4 +1,4 @@
-"""Tiny random Gemma 3 text checkpoints, written by transformers itself.
+"""Tiny random checkpoints of the Gemma text families, written by transformers itself.
 
 `folder(root, NAME, DTYPE, VARIANT)` is where one lies. The variants hold the same weights: `single` is one
 safetensors file, `sharded` several with an index, `released` spells config.json with the keys of the released
@@ -30,6 +30,7 @@ class Recipe:
     seed: int
     config: dict
     has_tokenizer: bool = True
+    config_class: type = transformers.Gemma3TextConfig
 
 
 def sizes(vocabulary, hidden, inner, blocks, heads, kv_heads, head_dim, **more) -> dict:
@@ -75,6 +76,26 @@ RECIPES = {
     ),
     # As small as it gets, odd sizes, no tokenizer.
     "minimal": Recipe(5, sizes(37, 11, 7, 1, 1, 1, 6, query_pre_attn_scalar=5, sliding_window=3), has_tokenizer=False),
+    # Gemma 1: heads x head_dim is not hidden, two query heads to a key/value head.
+    "gemma": Recipe(8, sizes(398, 48, 80, 4, 4, 2, 16), config_class=transformers.GemmaConfig),
+    # Gemma 1 as 2B: one key/value head, and the legacy activation of the released files.
+    "gemma_mqa": Recipe(
+        9, sizes(403, 36, 52, 3, 3, 1, 22, hidden_act="gelu", rms_norm_eps=1e-5), config_class=transformers.GemmaConfig
+    ),
+    # Gemma 2: both softcaps bend, the query scale is not head_dim's, a window shorter than the prompts.
+    "gemma2": Recipe(
+        10,
+        sizes(399, 48, 80, 5, 4, 2, 16, query_pre_attn_scalar=10, sliding_window=8)
+        | dict(attn_logit_softcapping=3.0, final_logit_softcapping=15.0),
+        config_class=transformers.Gemma2Config,
+    ),
+    # Gemma 2 without caps, its kinds spelled out.
+    "gemma2_plain": Recipe(
+        11,
+        sizes(405, 32, 44, 4, 2, 2, 12, query_pre_attn_scalar=12, sliding_window=5, attention_bias=True)
+        | dict(attn_logit_softcapping=None, final_logit_softcapping=None, layer_types=[FULL, SLIDING, SLIDING, FULL]),
+        config_class=transformers.Gemma2Config,
+    ),
     # As many blocks as the documentation's examples name.
     "deep": Recipe(7, sizes(400, 24, 20, 14, 4, 1, 8, query_pre_attn_scalar=8, sliding_window=8)),
     # Rows of whole quantisation blocks; eps as a GGUF carries it.
@@ -84,7 +105,12 @@ RECIPES = {
         | dict(rms_norm_eps=float(numpy.float32(1e-6))),
     ),
 }
-NAMES = [name for name in RECIPES if name not in ("deep", "gguf")]
+NAMES = [
+    name
+    for name, recipe in RECIPES.items()
+    if recipe.config_class is transformers.Gemma3TextConfig and name not in ("deep", "gguf")
+]
+OTHER_FAMILIES = [name for name, recipe in RECIPES.items() if recipe.config_class is not transformers.Gemma3TextConfig]
 
 
 def folder(root: Path, name: str, dtype: str, variant: str = "single") -> Path:
@@ -102,7 +128,7 @@ def build_all(cache: Path) -> Path:
     root = cache / digest
     if not root.exists():
         scratch = Path(tempfile.mkdtemp(dir=cache))
-        for name in (*NAMES, "deep"):
+        for name in (*NAMES, *OTHER_FAMILIES, "deep"):
             build(scratch, name)
         build_gguf(scratch)
         try:
@@ -135,10 +161,9 @@ def weight(name: str, shape: torch.Size, seed: int) -> torch.Tensor:
     return normal(1.2 * shape[1] ** -0.5)
 
 
-def random_model(name: str) -> transformers.Gemma3ForCausalLM:
+def random_model(name: str) -> transformers.PreTrainedModel:
     recipe = RECIPES[name]
-    config = transformers.Gemma3TextConfig(**recipe.config)
-    model = transformers.Gemma3ForCausalLM(config)
+    model = transformers.AutoModelForCausalLM.from_config(recipe.config_class(**recipe.config))
     with torch.no_grad():
         for parameter, tensor in model.named_parameters():  # a tied head comes once
             tensor.copy_(weight(parameter, tensor.shape, recipe.seed))
@@ -172,6 +197,12 @@ def released_style(config: dict) -> dict:
     """The same model in the keys of the released config.json files, which 5.24's save_pretrained has replaced."""
     config = dict(config)
     rope = config.pop("rope_parameters")
+    if config["model_type"] != "gemma3_text":  # one rotary table; Gemma 2's kinds alternate
+        config["rope_theta"] = rope["rope_theta"]
+        if config.get("layer_types") == [(SLIDING, FULL)[i % 2] for i in range(config["num_hidden_layers"])]:
+            del config["layer_types"]
+        config["torch_dtype"] = config.pop("dtype")
+        return config
     pattern = config.pop("_sliding_window_pattern")
     regular = [FULL if (i + 1) % pattern == 0 else SLIDING for i in range(config["num_hidden_layers"])]
     if config["layer_types"] == regular:

@@ -44,7 +44,7 @@ Slot attention(PlanBuilder& b, const TextShape& s, int layer, Slot a, const Bloc
   auto scope = b.module("self_attn", "GemmaAttention", {"q_proj", "k_proj", "v_proj", "o_proj"});
   scope.arguments(called_with(b, kind, {"hidden_states", a}, kKeywords));
   const double scale = std::pow(static_cast<double>(s.head_dim), -0.5);
-  attention_attributes(scope, s, layer, kind, scale);
+  attention_attributes(scope, s, layer, scale);
   const View heads{View::Kind::HeadsFirst, s.head_dim};
   Heads h = project_heads(b, s, layer, a);
   PartSpec result =

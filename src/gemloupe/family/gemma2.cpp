@@ -34,13 +34,13 @@ Config read(const json& raw, const std::string& where, const std::vector<std::st
   ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
   Config c = read_config(schema(), raw, where, ignored);
   json& a = c.attributes();
+  check_text_config(c, "hidden_activation", where);
   a["rope_parameters"] = single_rope_parameters(raw, 1e4, where);
   if (a["layer_types"].is_null()) {
     a["layer_types"] = json::array();
     for (int64_t i = 0; i < c.integer("num_hidden_layers"); ++i) a["layer_types"].push_back(i % 2 ? kFull : kSliding);
   }
   check_layer_types(c, where);
-  check_text_config(c, "hidden_activation", where);
   if (c.number("query_pre_attn_scalar") <= 0) throw BadConfig(where + ": query_pre_attn_scalar must be above 0.");
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
     if (auto value = c.optional_number(cap); value && *value <= 0)
@@ -69,7 +69,8 @@ struct Recipe {
     scope.arguments(
         called_with(b, kind, {"hidden_states", a}, {"position_embeddings", "attention_mask", "position_ids"}));
     const double scale = std::pow(b.config().number("query_pre_attn_scalar"), -0.5);
-    attention_attributes(scope, s, layer, kind, scale);
+    attention_attributes(scope, s, layer, scale);
+    scope.attribute("sliding_window", kind.rule.window ? json(*kind.rule.window) : json());
     scope.attribute("attn_logit_softcapping", score_cap ? json(*score_cap) : json());
     const View heads{View::Kind::HeadsFirst, s.head_dim};
     Heads h = project_heads(b, s, layer, a);

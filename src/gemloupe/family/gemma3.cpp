@@ -109,7 +109,8 @@ struct Recipe {
     scope.arguments(
         called_with(b, kind, {"hidden_states", a}, {"position_embeddings", "attention_mask", "position_ids"}));
     const double scale = std::pow(b.config().number("query_pre_attn_scalar"), -0.5);
-    attention_attributes(scope, s, layer, kind, scale);
+    attention_attributes(scope, s, layer, scale);
+    scope.attribute("sliding_window", kind.rule.window ? json(*kind.rule.window) : json());
     scope.attribute("is_sliding", kind.name == kSliding);
     scope.attribute("layer_type", kind.name);
     const View heads{View::Kind::HeadsFirst, s.head_dim};

@@ -68,9 +68,7 @@ Slot scaled_embedding(PlanBuilder& b, const TextShape& s) {
   return out;
 }
 
-void attention_attributes(PlanBuilder::Scope& scope, const TextShape& s, int layer, const BlockKind& kind,
-                          double scale) {
-  scope.attribute("sliding_window", kind.rule.window ? json(*kind.rule.window) : json());
+void attention_attributes(PlanBuilder::Scope& scope, const TextShape& s, int layer, double scale) {
   scope.attribute("layer_idx", layer);
   scope.attribute("head_dim", s.head_dim);
   scope.attribute("num_key_value_groups", s.heads / s.kv_heads);

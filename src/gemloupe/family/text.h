@@ -82,8 +82,7 @@ std::vector<ArgumentSpec> called_with(PlanBuilder& b, const BlockKind& kind, Arg
 Slot scaled_embedding(PlanBuilder& b, const TextShape& shape);
 
 /// Attributes that the reference's attention module has, of each family's.
-void attention_attributes(PlanBuilder::Scope& scope, const TextShape& shape, int layer, const BlockKind& kind,
-                          double scale);
+void attention_attributes(PlanBuilder::Scope& scope, const TextShape& shape, int layer, double scale);
 
 struct Heads {
   Slot queries, keys, values;  ///< flat, as the projections give them

@@ -134,7 +134,9 @@ at::Tensor Trace::snapshot(at::Tensor&& tensor) {
   if (!tensor.defined()) return tensor;
   // A part of a larger tensor would keep all of it alive.
   bool is_part = tensor.has_storage() && tensor.storage().nbytes() > tensor.nbytes();
-  if (is_part || finished()) return tensor.clone();
+  // The value itself, and what it is a view of; any more is a view that the caller keeps, and could write.
+  bool has_views = tensor.has_storage() && tensor.storage().use_count() > (tensor.is_view() ? 2U : 1U);
+  if (is_part || has_views || finished()) return tensor.clone();
   remember(tensor);
   return tensor;
 }

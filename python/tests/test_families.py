@@ -1,0 +1,85 @@
+"""Gemma 1 and Gemma 2 against the reference: every value and port of their plans, batches, edits, greedy tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conftest import Checkpoint
+from helpers import assert_all_equal, read_all, standard
+from reference import checkpoints
+from reference.capture import real_rows
+from reference.greedy import greedy
+
+EACH = [(name, dtype) for name in checkpoints.OTHER_FAMILIES for dtype in ("float32", "bfloat16")]
+
+
+@pytest.fixture(scope="session", params=EACH, ids="-".join)
+def other(request, zoo) -> Checkpoint:
+    return Checkpoint(zoo, *request.param)
+
+
+@pytest.fixture(scope="session", params=checkpoints.OTHER_FAMILIES)
+def other32(request, zoo) -> Checkpoint:
+    return Checkpoint(zoo, request.param, "float32")
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 20, 33])
+def test_every_value_and_port(other, length):
+    ids = other.ids(length, seed=length)
+    expected = other.reference().capture(ids)
+    missing = set(other.model().value_names()) - set(expected)
+    assert not missing
+    assert_all_equal(read_all(other.model(), expected, ids), expected)
+
+
+def test_a_padded_batch(other):
+    ids, mask = other.padded()
+    expected = standard(other.reference().capture(ids, mask))
+    found = read_all(other.model(), expected, ids, mask)
+    rows = {name: real_rows(name, tensor, mask) for name, tensor in found.items()}
+    assert_all_equal(rows, {name: real_rows(name, tensor, mask) for name, tensor in expected.items()})
+
+
+def test_every_standard_value_edited(other32):
+    other, model = other32, other32.model()
+    ids = other.ids(13)
+    for name in model.value_names():
+        if not name.startswith("layers.2.") or name.endswith(("layer_mid", "mlp_input")):
+            continue  # two names of one tensor: the reference's hook on the module reaches the norm, or the MLP, alone
+        expected = other.reference().capture(ids, edits={name: lambda t: t * 1.5})["logits"]
+        with model.trace(ids) as tracer:
+            tracer.write(name, tracer.read(name) * 1.5)
+            found = tracer.read("logits").save()
+        assert torch.equal(found, expected), name
+
+
+def test_the_default_is_the_same_attention(other32):
+    ids = other32.ids(20)
+    assert (other32.model(None)(ids) - other32.reference().logits(ids)).abs().max() <= 1e-4
+
+
+def test_the_released_spelling_is_the_same_model(other):
+    from gemloupe import StandardizedTransformer
+
+    released = StandardizedTransformer(
+        other.zoo.folder(other.name, other.dtype, "released"), attn_implementation="eager"
+    )
+    ids = other.ids(20)
+    assert torch.equal(released(ids), other.model()(ids))
+
+
+@pytest.mark.parametrize("length", [4, 40])
+def test_greedy_tokens(other, length):
+    ids = other.ids(length, seed=length)
+    expected = greedy(other.reference(), ids)
+    assert other.model().generate(ids, max_new_tokens=32)[0, length:].tolist() == expected
+
+
+def test_explicit_sdpa_on_gemma_2_warns_and_leaves_out_the_softcap(zoo):
+    from gemloupe import StandardizedTransformer
+
+    with pytest.warns(UserWarning, match="softcap"):
+        uncapped = StandardizedTransformer(zoo.folder("gemma2"), attn_implementation="sdpa")
+    ids = Checkpoint(zoo, "gemma2", "float32").ids(20)
+    assert (uncapped(ids) - zoo.model("gemma2")(ids)).abs().max() > 1e-2
