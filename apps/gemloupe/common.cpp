@@ -42,7 +42,11 @@ LoadOptions ModelOptions::options() const {
 Model ModelOptions::load(const Globals& globals) const {
   if (globals.threads) at::set_num_threads(globals.threads);
   Timed timed("the model was loaded");
-  return Model::load(model_, options());
+  Model model = Model::load(model_, options());
+  log(Level::Info, model_ + ": " + model.plan().class_name + ", " + std::to_string(model.plan().num_layers()) +
+                       " layers, " + dtype_name(model.weights().dtype()) + ", " + model.attn_implementation() +
+                       " attention, " + std::to_string(at::get_num_threads()) + " threads");
+  return model;
 }
 
 Checkpoint ModelOptions::checkpoint() const {

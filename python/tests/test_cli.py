@@ -406,6 +406,8 @@ def test_a_full_disk_is_an_error(folder, tmp_path):
 def test_the_log_says_where_time_goes(folder):
     done = call("generate", folder, "it", "-n", 1, env={**os.environ, "GEMLOUPE_LOG": "debug"})
     assert re.search(r"gemloupe: debug: the model was loaded in [\d.]+ ms\n", done.stderr)
+    done = call("generate", folder, "it", "-n", 1, env={**os.environ, "GEMLOUPE_LOG": "info"})
+    assert re.fullmatch(r"gemloupe: info: \S+: Gemma3ForCausalLM, 8 layers, float32, .*\n", done.stderr)
 
 
 # ------------------------------------------------------------------------------------------------ Ctrl-C
@@ -456,7 +458,8 @@ def example(name: str, *arguments) -> str:
     folder = Path(executable()).resolve().parents[2] / "examples"
     if not folder.exists():
         pytest.skip("built without GEMLOUPE_EXAMPLES")
-    done = subprocess.run([folder / name, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([folder / name, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=alone)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
