@@ -207,6 +207,8 @@ def weight(name: str, shape: torch.Size, seed: int, gains_are_weights: bool = Fa
 
     if name.endswith("layer_scalar"):
         return (torch.rand(shape, generator=generator) + 0.4).round(decimals=3)
+    if gains_are_weights and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return normal(0.1, 0.5)  # no scale follows: the gains are the temperature
     if gains_are_weights and ("norm" in name or name.endswith((".scale", "per_expert_scale"))):
         return weight(name, shape, seed) + (0.0 if name == "model.norm.weight" else 1.0)
     if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
