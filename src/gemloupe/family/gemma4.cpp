@@ -18,7 +18,7 @@ struct Recipe {
   TextShape root;
   std::map<std::string, BlockKind> kinds;
   std::map<std::string, std::pair<Slot, Slot>> lent;  ///< by kind: the keys and values that later blocks borrow
-  std::vector<Slot> per_layer;                        ///< each block's slice of the per-layer inputs, where there are any
+  std::vector<Slot> per_layer;  ///< each block's slice of the per-layer inputs, where there are any
   bool mixture = false;
 
   const Config& config() const { return b.config(); }
@@ -45,8 +45,8 @@ struct Recipe {
     BlockKind k;
     k.name = name;
     k.rule.bidirectional = config().attributes()["use_bidirectional_attention"] == "all";
-    // The reference's two-way window has both its ends.
-    if (name == kSliding) k.rule.window = config().integer("sliding_window") + (k.rule.bidirectional ? 1 : 0);
+    k.rule.far_end = k.rule.bidirectional;
+    if (name == kSliding) k.rule.window = config().integer("sliding_window");
     k.mask = mask_step(b, k.rule, stream);
     const auto types = config().texts("layer_types");
     const auto first = std::find(types.begin(), types.end(), name) - types.begin();
@@ -58,14 +58,17 @@ struct Recipe {
 
   /// Every block's own input: the token's row of a table, and a projection of its embedding.
   void per_layer_inputs(const TextPlace& place, PlanBuilder::Scope& scope, Slot embeddings) {
-    const int64_t width = config().integer("hidden_size_per_layer_input"), blocks = config().integer("num_hidden_layers");
+    const int64_t width = config().integer("hidden_size_per_layer_input"),
+                  blocks = config().integer("num_hidden_layers");
     const View split{View::Kind::Heads, width};
-    Slot table = b.embed("embed_tokens_per_layer", root.prefix + "TextScaledWordEmbedding", place.ids,
-                         config().integer("vocab_size_per_layer_input"), blocks * width,
-                         std::sqrt(static_cast<double>(width)), config().optional_integer("pad_token_id"),
-                         "per_layer_token_embd");
+    Slot table =
+        b.embed("embed_tokens_per_layer", root.prefix + "TextScaledWordEmbedding", place.ids,
+                config().integer("vocab_size_per_layer_input"), blocks * width, std::sqrt(static_cast<double>(width)),
+                config().optional_integer("pad_token_id"), "per_layer_token_embd");
     if (place.inside)
-      scope.arguments({{"per_layer_inputs", Operand{table, split}}, {"position_ids", b.position_ids()}, {"inputs_embeds", embeddings}});
+      scope.arguments({{"per_layer_inputs", Operand{table, split}},
+                       {"position_ids", b.position_ids()},
+                       {"inputs_embeds", embeddings}});
     Slot projected = b.linear("per_layer_model_projection", {embeddings, {}}, root.hidden, blocks * width, false,
                               "per_layer_model_proj");
     projected = b.step(op::Scale{std::pow(static_cast<double>(root.hidden), -0.5)}, {{projected, {}}});
@@ -172,8 +175,9 @@ struct Recipe {
     scope.attribute("intermediate_dim", inner);
     b.value(values::expert_weights, {weights, {}});
     b.value(values::expert_indices, {indices, {}});
-    auto [gate, up] = b.step2(op::ExpertsGateUp{}, {{x, {}}, {indices, {}}},
-                              {b.parameter("gate_up_proj", {experts, 2 * inner, s.hidden}, gguf + "ffn_gate_up_exps.weight")});
+    auto [gate, up] =
+        b.step2(op::ExpertsGateUp{}, {{x, {}}, {indices, {}}},
+                {b.parameter("gate_up_proj", {experts, 2 * inner, s.hidden}, gguf + "ffn_gate_up_exps.weight")});
     Slot neurons = -1;
     {
       PlanBuilder::RowPorts sorted_by_expert(b, false);
@@ -221,10 +225,15 @@ struct Recipe {
   // ----------------------------------------------------------------------------------------------------------- block
 
   std::vector<std::string> children() const {
-    std::vector<std::string> names{"self_attn", "mlp", "input_layernorm", "post_attention_layernorm",
-                                   "pre_feedforward_layernorm", "post_feedforward_layernorm"};
+    std::vector<std::string> names{"self_attn",
+                                   "mlp",
+                                   "input_layernorm",
+                                   "post_attention_layernorm",
+                                   "pre_feedforward_layernorm",
+                                   "post_feedforward_layernorm"};
     if (!per_layer.empty())
-      names.insert(names.end(), {"act_fn", "per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"});
+      names.insert(names.end(),
+                   {"act_fn", "per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"});
     if (mixture)
       names.insert(names.end(), {"router", "experts", "post_feedforward_layernorm_1", "post_feedforward_layernorm_2",
                                  "pre_feedforward_layernorm_2"});
@@ -341,13 +350,21 @@ Slot gemma4_text_model(PlanBuilder& b, const std::string& prefix, const TextPlac
 }
 
 void about_gemma4(PlanBuilder& b) {
+  // Released files hold keys and values of blocks that borrow, for which the reference has no place either.
+  for (int64_t i = 0; i < b.config().integer("num_hidden_layers"); ++i)
+    if (gemma4_block(b.config(), static_cast<int>(i)).borrows) {
+      for (const char* name : {"k_proj", "v_proj", "k_norm", "v_norm"})
+        b.plan().ignored_weights.push_back("**layers." + std::to_string(i) + ".self_attn." + name + ".*");
+      for (const char* name : {"attn_k", "attn_v", "attn_k_norm"})
+        b.plan().ignored_weights.push_back("blk." + std::to_string(i) + "." + name + ".*");
+    }
   const json& width = b.config().attributes().value("hidden_size_per_layer_input", json(0));
   const std::string third = width != 0 ? " + per_layer_output" : "";
   b.plan().identity =
       "(layers[i].input + self_attn.attention_output + mlp.mlp_output" + third + ") * layer_scalar == layer_output";
-  b.plan().moved = {&values::attention_keys, &values::attention_values,     &values::attention_output,
-                    &values::mlp_output,     &values::router_logits,        &values::shared_expert_output,
-                    &values::layer_mid,      &values::mlp_norm_output,      &values::per_layer_output};
+  b.plan().moved = {&values::attention_keys, &values::attention_values, &values::attention_output,
+                    &values::mlp_output,     &values::router_logits,    &values::shared_expert_output,
+                    &values::layer_mid,      &values::mlp_norm_output,  &values::per_layer_output};
   b.note("The block's sum is scaled, its terms are served unscaled",
          "attention_output, mlp_output and per_layer_output are the post-norms' outputs, before layer_scalar "
          "(layers[i]._module.layer_scalar) multiplies the sum: a vector added to mlp_output reaches layer_output times "
@@ -366,7 +383,7 @@ const Family gemma4_family{
     "gemma4",
     read,
     [](const Config& config, const RecipeOptions& options) { return text_plan(gemma4_family, config, options); },
-    nullptr,
+    gemma4_config_from_gguf,
     text_model,
     about_gemma4};
 

@@ -1,4 +1,5 @@
-// What the two Gemma 4 text families share: gemma4_text, and gemma4_unified_text without per-layer embeddings or experts.
+// What the two Gemma 4 text families share: gemma4_text, and gemma4_unified_text without per-layer embeddings or
+// experts.
 #pragma once
 
 #include "gemloupe/family/text.h"
@@ -23,6 +24,9 @@ void complete_gemma4_config(const json& raw, Config& config, const std::string& 
 
 /// Older keys that are read into `per_layer_config`.
 std::vector<std::string> gemma4_legacy_keys();
+
+/// What llama.cpp's converter writes for every Gemma 4 text model.
+json gemma4_config_from_gguf(const Checkpoint& checkpoint);
 
 /// `prefix` is of the reference's class names: "Gemma4" or "Gemma4Unified".
 Slot gemma4_text_model(PlanBuilder& b, const std::string& prefix, const TextPlace& place);

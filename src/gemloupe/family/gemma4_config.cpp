@@ -107,8 +107,9 @@ void check_borrowing(const Config& c, const std::string& where) {
   const auto first = kinds.begin() + (blocks - borrowing);
   for (auto kind = first; kind != kinds.end(); ++kind)
     if (std::find(kinds.begin(), first, *kind) == first)
-      throw BadConfig(where + ": block " + std::to_string(kind - kinds.begin()) + " borrows keys and values of '" + *kind +
-                      "', but no block before the last " + std::to_string(borrowing) + " (num_kv_shared_layers) is of this kind.");
+      throw BadConfig(where + ": block " + std::to_string(kind - kinds.begin()) + " borrows keys and values of '" +
+                      *kind + "', but no block before the last " + std::to_string(borrowing) +
+                      " (num_kv_shared_layers) is of this kind.");
 }
 
 void check_experts(const Config& c, const std::string& where) {
@@ -117,8 +118,8 @@ void check_experts(const Config& c, const std::string& where) {
     if (c.attributes()[key].is_null())
       throw BadConfig(where + ": enable_moe_block needs " + key + ", which is not set.");
   if (c.integer("top_k_experts") > c.integer("num_experts"))
-    throw BadConfig(where + ": top_k_experts (" + std::to_string(c.integer("top_k_experts")) + ") is above num_experts (" +
-                    std::to_string(c.integer("num_experts")) + ").");
+    throw BadConfig(where + ": top_k_experts (" + std::to_string(c.integer("top_k_experts")) +
+                    ") is above num_experts (" + std::to_string(c.integer("num_experts")) + ").");
 }
 
 }  // namespace

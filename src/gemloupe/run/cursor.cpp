@@ -67,7 +67,9 @@ at::Tensor look_back(const at::Tensor& tensor, const View& view, int64_t batch) 
 
 Cursor::Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs,
                bool eager, KvCache* cache)
-    : plan_(std::move(plan)), weights_(std::move(weights)), slots_(static_cast<size_t>(plan_->slots)),
+    : plan_(std::move(plan)),
+      weights_(std::move(weights)),
+      slots_(static_cast<size_t>(plan_->slots)),
       batch_(inputs.ids.size(0)) {
   slots_[static_cast<size_t>(plan_->input_ids)] = inputs.ids;
   slots_[static_cast<size_t>(plan_->attention_mask)] = inputs.mask;
@@ -104,9 +106,17 @@ bool Cursor::run_fusion(Position target) {
 
 void Cursor::run_step(Position at) {
   const Step& step = plan_->steps[static_cast<size_t>(at)];
+  if (weights_->read_ahead()) read_ahead(at);
   run_op(step.op, step.inputs, at, step.weights, step.outputs);
   drop(at);
   position_ = at + 1;
+}
+
+void Cursor::read_ahead(Position at) {
+  const Step& step = plan_->steps[static_cast<size_t>(at)];
+  weights_->read_ahead()->enter(at);
+  if (std::holds_alternative<op::ExpertsGateUp>(step.op) || std::holds_alternative<op::ExpertsDown>(step.op))
+    weights_->read_ahead()->use_experts(get_input(at, 1, {}), weights_->at(step.weights[0]));
 }
 
 void Cursor::drop(Position after) {

@@ -54,6 +54,7 @@ class Cursor {
  private:
   void run_step(Position at);
   bool run_fusion(Position target);
+  void read_ahead(Position at);
   void run_op(const Op& op, const std::vector<Operand>& inputs, Position step, const std::vector<WeightId>& weights,
               const std::vector<Slot>& outputs);
   void drop(Position after);
