@@ -97,6 +97,13 @@ RECIPES = {
         | dict(attn_logit_softcapping=None, final_logit_softcapping=None, layer_types=[FULL, SLIDING, SLIDING, FULL]),
         config_class=transformers.Gemma2Config,
     ),
+    # Gemma 2 as a GGUF can carry it: no biases, the query scale is head_dim's.
+    "gemma2_gguf": Recipe(
+        18,
+        sizes(402, 40, 56, 4, 4, 2, 12, query_pre_attn_scalar=12, sliding_window=6)
+        | dict(attn_logit_softcapping=5.0, final_logit_softcapping=20.0),
+        config_class=transformers.Gemma2Config,
+    ),
     # Gemma 4 as E2B: per-layer embeddings, the last blocks borrow, their MLP is twice as wide, one key/value head.
     "gemma4_e2b": Recipe(
         12,
