@@ -34,7 +34,7 @@ inline Slot toy_block(PlanBuilder& b, Slot x, Slot mask, Slot cos, Slot sin, int
   Slot normed = b.norm("input_layernorm", {x, {}}, 10, {"ToyNorm", 1e-6, Gain::OnePlusWeight}, "blk.norm");
   b.value(values::attention_norm_output, {normed, {}});
   Slot attended = toy_attention(b, normed, mask, cos, sin, layer);
-  b.value(values::attention_output, {attended, {}}, ": the output projection's");
+  b.value(values::attention_output, {attended, {}}, with_ending(values::attention_output, ": the output projection's"));
   for (const ValueSpec* spec : {&values::mlp_norm_output, &values::mlp_input, &values::mlp_activation,
                                 &values::mlp_neurons, &values::mlp_output})
     b.absent(*spec, kNoMlp);

@@ -16,7 +16,7 @@ inline Slot tiny_block(PlanBuilder& b, int index, Slot x) {
       b.absent(values::mlp_neurons, "its <first> block has none");
     else
       b.value(values::mlp_neurons, {x, {}});
-    b.value(values::mlp_output, {x, {}}, ": here");
+    b.value(values::mlp_output, {x, {}}, with_ending(values::mlp_output, ": here"));
     mlp.returns(x);
   }
   b.value(values::layer_output, {x, {}});

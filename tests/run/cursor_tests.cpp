@@ -252,7 +252,7 @@ namespace {
 /// The logits of a run that is cut into passes over one cache.
 at::Tensor in_passes(const TinyModel& model, const Prompt& whole, const std::vector<int64_t>& counts, bool eager) {
   const PassInputs all = model.inputs(whole);
-  KvCache cache(model.plan->num_layers());
+  KvCache cache(model.plan->caches);
   std::vector<at::Tensor> logits;
   int64_t seen = 0;
   for (int64_t count : counts) {

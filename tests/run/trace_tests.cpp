@@ -45,7 +45,8 @@ TEST_CASE("trace: every value has the stated shape and dtype, every port is ther
         REQUIRE(tensor.defined());
         if (!row.spec || row.spec == &values::input_size) continue;
         CHECK(tensor.sizes() == at::IntArrayRef(stated_shape(row, 2, 5)));
-        const bool wide = row.spec == &values::next_token_probs;
+        const bool wide = row.spec == &values::next_token_probs || row.spec == &values::expert_weights ||
+                          row.spec == &values::expert_outputs;
         CHECK((tensor.scalar_type() == (row.spec->integer ? at::kLong : wide ? at::kFloat : at::kBFloat16)));
       }
     }

@@ -57,9 +57,9 @@ PRE_NORM_OUTPUTS = {
 INTERIOR = ("attention_scores", "attention_probabilities")  # of the attention function: captured under eager only
 HEADS_FIRST = tuple(f"attention_{name}" for name in ("queries", "keys", "values", "scores", "probabilities"))
 HEADS_FIRST += tuple(f"{norm}.{port}" for norm in ("q_norm", "k_norm") for port in ("input", "output"))
-READ_ONLY = ("next_token_probs", "attention_mask")
-CACHE = ("cache", "use_cache", "shared_kv_states", "is_causal")
-OUTSIDE = ("", "model", "model.layers", "model.rotary_emb")  # the wrapping of the blocks, not looked at
+READ_ONLY = ("next_token_probs", "attention_mask", "vision.image_token_mask")
+CACHE = ("cache", "use_cache", "shared_kv_states", "is_causal", "labels")
+OUTSIDE = ("", "layers", "rotary_emb")  # of the text model: the wrapping of the blocks, not looked at
 
 Edits = Mapping[str, Callable[[torch.Tensor], torch.Tensor | None]]
 NONE: Edits = MappingProxyType({})
@@ -83,14 +83,18 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
 class Reference:
     def __init__(self, folder: Path, implementation: str | None = "eager", dtype: torch.dtype | None = None):
         options = {} if dtype is None else {"dtype": dtype}
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, attn_implementation=implementation, **options
-        ).eval()
+        kind = transformers.AutoConfig.from_pretrained(folder).model_type
+        auto = transformers.AutoModelForImageTextToText if kind == "paligemma" else transformers.AutoModelForCausalLM
+        self.model = auto.from_pretrained(folder, attn_implementation=implementation, **options).eval()
         self.config = self.model.config
+        self.text_config = self.config.get_text_config()
+        self.is_wrapper = self.text_config is not self.config
+        self.text_path = "model.language_model." if self.is_wrapper else "model."
+        self.first_position = 1 if kind == "paligemma" else 0
 
     def inputs(self, ids: torch.Tensor, mask: torch.Tensor | None) -> dict:
         mask = torch.ones_like(ids) if mask is None else mask
-        padded = {} if mask.all() else {"position_ids": positions(mask)}
+        padded = {} if mask.all() else {"position_ids": positions(mask) + self.first_position}
         return {"input_ids": ids, "attention_mask": mask, **padded}
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -99,10 +103,13 @@ class Reference:
             return self.model(**self.inputs(ids, mask), use_cache=False).logits
 
     def capture(self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE) -> dict:
-        recorder = _Recorder(edits, ids.shape, self.model.dtype)
+        recorder = _Recorder(edits, ids.shape, self.model.dtype, self.config._attn_implementation == "eager")
         inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
         recorder.values.pop("position_ids", None)
-        with torch.no_grad(), self._hooked(recorder), _interface(recorder, sys.modules[type(self.model).__module__]):
+        if getattr(self.config, "vision_config", None) is not None:
+            recorder.value("vision.image_token_mask", ids == self.config.image_token_id)
+        modeling = sys.modules[type(self.model.get_submodule(self.text_path[:-1])).__module__]
+        with torch.no_grad(), self._hooked(recorder), _interface(recorder, modeling):
             logits = self.model(**inputs, use_cache=False).logits
         recorder.value("logits", logits)
         recorder.value("next_token_probs", logits[:, -1].float().softmax(-1))
@@ -120,18 +127,20 @@ class Reference:
     def _hooked(self, recorder):
         handles = []
         for path, module in self.model.named_modules():
+            if path != "lm_head" and not path.startswith(self.text_path):
+                continue
+            path = path.removeprefix(self.text_path)
             if path in OUTSIDE:
                 continue
-            path = path.removeprefix("model.")
-            sandwich = self.config.model_type != "gemma"
+            sandwich = self.text_config.model_type != "gemma"
             names = _standard_values(path, sandwich)
             head_dim = None
             if path.endswith(".o_proj"):
-                head_dim = self.model.get_submodule(f"model.{path.rpartition('.')[0]}").head_dim
+                head_dim = self.model.get_submodule(f"{self.text_path}{path.rpartition('.')[0]}").head_dim
             before, after = recorder.hooks(path, *names, head_dim)
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after))
-            if getattr(self.config, "enable_moe_block", False) and path.endswith((".mlp", ".experts")):
+            if getattr(self.text_config, "enable_moe_block", False) and path.endswith((".mlp", ".experts")):
                 handles += recorder.mixture_hooks(path, module)
         try:
             yield
@@ -151,8 +160,8 @@ def _standard_values(path: str, sandwich: bool) -> tuple[str | None, str | None]
 
 
 class _Recorder:
-    def __init__(self, edits: Edits, shape: torch.Size, dtype: torch.dtype):
-        self.edits, self.values, self.shape, self.dtype = dict(edits), {}, shape, dtype
+    def __init__(self, edits: Edits, shape: torch.Size, dtype: torch.dtype, eager: bool):
+        self.edits, self.values, self.shape, self.dtype, self.eager = dict(edits), {}, shape, dtype, eager
 
     def value(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A standard value: what replaces it is copied into it, and so reaches every reader."""
@@ -182,7 +191,8 @@ class _Recorder:
             args, kwargs = ((first, *args[1:]), kwargs) if args else (args, {**kwargs, key: first})
             cache = {name: value for name, value in kwargs.items() if name in CACHE}
             rest = {name: value for name, value in kwargs.items() if name not in CACHE}
-            if "attention_mask" in rest and rest["attention_mask"] is None:  # Gemma 4 leaves out one that opens all
+            # Gemma 4 leaves out a mask that opens all; under sdpa none is one that the kernel makes itself.
+            if self.eager and "attention_mask" in rest and rest["attention_mask"] is None:
                 length = self.shape[-1]
                 rest["attention_mask"] = torch.zeros(self.shape[0], 1, length, length, dtype=self.dtype)
             args, rest = self.port(f"{path}.inputs", (args, rest))
@@ -232,7 +242,9 @@ def _interface(recorder: _Recorder, modeling):
     def watched(function):
         def attention(module, queries, keys, values, mask, **options):
             where = f"layers.{module.layer_idx}.self_attn"
-            if hasattr(module, "is_kv_shared_layer"):  # the pages' private copies, where the reference shares one tensor
+            if hasattr(
+                module, "is_kv_shared_layer"
+            ):  # the pages' private copies, where the reference shares one tensor
                 keys, values = keys.clone(), values.clone()
             for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
                 recorder.value(f"{where}.attention_{name}", tensor)

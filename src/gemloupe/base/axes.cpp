@@ -7,10 +7,15 @@
 namespace gemloupe {
 inline namespace v0 {
 namespace {
-constexpr std::array<std::string_view, 13> kNames{
-    "batch",      "seq",          "query",    "key",         "hidden_size",
-    "num_heads",  "num_kv_heads", "head_dim", "qk_head_dim", "intermediate_size",
-    "vocab_size", "num_experts",  "top_k"};
+constexpr std::array<std::string_view, 17> kNames{"batch",        "seq",
+                                                  "query",        "key",
+                                                  "hidden_size",  "num_heads",
+                                                  "num_kv_heads", "head_dim",
+                                                  "qk_head_dim",  "intermediate_size",
+                                                  "vocab_size",   "num_experts",
+                                                  "top_k",        "images",
+                                                  "patches",      "vision_hidden_size",
+                                                  "image_tokens"};
 }  // namespace
 
 std::string_view name_of(Axis axis) {

@@ -23,6 +23,10 @@ enum class Axis : uint8_t {
   vocab_size,
   num_experts,
   top_k,
+  images,
+  patches,
+  vision_hidden_size,
+  image_tokens,
 };
 
 std::string_view name_of(Axis axis);

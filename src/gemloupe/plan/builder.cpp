@@ -51,7 +51,10 @@ PlanBuilder::Scope PlanBuilder::module(const std::string& name, const std::strin
   Module module;
   module.path = open().path.empty() ? name : open().path + "." + name;
   module.name = name;
+  module.standard = standard(module.path);
   module.class_name = class_name;
+  module.no_ports = not_run_;
+  module.runs = not_run_.empty();
   module.parent = open_.back();
   module.first = here();
   open().children.push_back(id);
@@ -85,6 +88,22 @@ void PlanBuilder::close(ModuleId id) {
   std::stable_sort(module.children.begin(), module.children.end(),
                    [&](ModuleId a, ModuleId b) { return rank(a) < rank(b); });
   open_.pop_back();
+}
+
+void PlanBuilder::Scope::summary(std::string text) {
+  builder_.plan_.modules[static_cast<size_t>(id_)].summary = std::move(text);
+}
+
+void PlanBuilder::Scope::shows(const std::vector<std::pair<std::string, std::string>>& children) {
+  Plan& plan = builder_.plan_;
+  Module& module = plan.modules[static_cast<size_t>(id_)];
+  for (const auto& [name, path] : children) {
+    const std::string full = module.path + "." + path;
+    auto found =
+        std::find_if(plan.modules.begin(), plan.modules.end(), [&](const Module& m) { return m.path == full; });
+    check(found != plan.modules.end(), "what print() shows exists: " + full);
+    module.shown.emplace_back(name, static_cast<ModuleId>(found - plan.modules.begin()));
+  }
 }
 
 PlanBuilder::Scope::~Scope() {
@@ -193,10 +212,10 @@ Slot PlanBuilder::norm(const std::string& name, Operand x, int64_t size, const N
   Scope scope = module(name, style.class_name);
   if (style.summary_has_shape) open().summary = "(" + std::to_string(size) + ",), eps=" + compact_number(style.eps);
   scope.attribute("eps", style.eps);
+  scope.arguments({{"", x}});
   Slot out = step(op::RmsNorm{style.eps, style.gain}, {x});
   if (style.gain != Gain::None)
     plan_.steps.back().weights.push_back(weight("weight", {size}, gguf, style.gain == Gain::OnePlusWeight));
-  scope.arguments({{"", x}});
   scope.returns(out);
   return out;
 }
@@ -204,15 +223,14 @@ Slot PlanBuilder::norm(const std::string& name, Operand x, int64_t size, const N
 Slot PlanBuilder::linear(const std::string& name, Operand x, int64_t in, int64_t out_features, bool bias,
                          const std::string& gguf) {
   Scope scope = module(name, "Linear");
-  open().summary = "in_features=" + std::to_string(in) + ", out_features=" + std::to_string(out_features) +
-                   ", bias=" + (bias ? "True" : "False");
+  open().summary = linear_summary(in, out_features, bias);
   scope.attribute("in_features", in);
   scope.attribute("out_features", out_features);
+  scope.arguments({{"", x}});
   Slot out = step(op::Linear{}, {x});
   std::vector<WeightId> weights{weight("weight", {out_features, in}, gguf)};
   if (bias) weights.push_back(weight("bias", {out_features}, gguf));
   plan_.steps.back().weights = std::move(weights);
-  scope.arguments({{"", x}});
   scope.returns(out);
   return out;
 }
@@ -234,17 +252,17 @@ Slot PlanBuilder::embed(const std::string& name, const std::string& class_name, 
   scope.attribute("embedding_dim", width);
   scope.attribute("padding_idx", padding ? json(*padding) : json());
   scope.attribute("scalar_embed_scale", scale);
+  scope.arguments({{"", ids}});
   Slot out = step(op::Embed{scale}, {Operand{ids, {}}});
   plan_.steps.back().weights.push_back(weight("weight", {rows, width}, gguf));
-  scope.arguments({{"", ids}});
   scope.returns(out);
   return out;
 }
 
 Slot PlanBuilder::activation(const std::string& name, Slot x) {
   Scope scope = module(name, "GELUTanh");
-  Slot out = step(op::GeluTanh{}, {Operand{x, {}}});
   scope.arguments({{"", x}});
+  Slot out = step(op::GeluTanh{}, {Operand{x, {}}});
   scope.returns(out);
   return out;
 }
@@ -270,14 +288,25 @@ Slot PlanBuilder::attention(Operand queries, Slot keys, Slot values_, Slot mask,
 
 // --------------------------------------------------------------------------------------------------------------- names
 
+std::optional<std::string> renamed(const std::string& name, const std::string& from, const std::string& to) {
+  if (!name.starts_with(from)) return std::nullopt;
+  const bool whole = from.empty() || from.back() == '.' || name.size() == from.size() || name[from.size()] == '.';
+  return whole ? std::optional(to + name.substr(from.size())) : std::nullopt;
+}
+
+std::string linear_summary(int64_t in, int64_t out, bool bias) {
+  return "in_features=" + std::to_string(in) + ", out_features=" + std::to_string(out) +
+         ", bias=" + (bias ? "True" : "False");
+}
+
 std::string PlanBuilder::standard(const std::string& native) const {
   for (const auto& [from, to] : standard_prefixes_)
-    if (native.starts_with(from)) return to + native.substr(from.size());
+    if (auto name = renamed(native, from, to)) return *name;
   return native;
 }
 
 std::string PlanBuilder::host_prefix(const ValueSpec& spec) const {
-  std::string layer = "layers." + std::to_string(layer_) + ".";
+  std::string layer = "layers." + std::to_string(is_vision(spec.host) ? vision_layer_ : layer_) + ".";
   switch (spec.host) {
     case Host::Model:
       return "";
@@ -287,12 +316,22 @@ std::string PlanBuilder::host_prefix(const ValueSpec& spec) const {
       return layer + "self_attn.";
     case Host::Mlp:
       return layer + "mlp.";
+    case Host::Vision:
+      return "vision.";
+    case Host::VisionLayer:
+      return "vision." + layer;
+    case Host::VisionAttention:
+      return "vision." + layer + "self_attn.";
+    case Host::VisionMlp:
+      return "vision." + layer + "mlp.";
   }
   return "";
 }
 
 std::vector<int64_t> PlanBuilder::sizes_of(const ValueSpec& spec) const {
-  const Sizes& s = layer_ < 0 ? plan_.sizes : plan_.layer_sizes.back();
+  const Sizes& s = is_vision(spec.host) ? plan_.vision.value().sizes
+                   : layer_ < 0         ? plan_.sizes
+                                        : plan_.layer_sizes.at(static_cast<size_t>(layer_));
   std::vector<int64_t> sizes;
   for (Axis axis : spec.axes) {
     switch (axis) {
@@ -322,6 +361,9 @@ std::vector<int64_t> PlanBuilder::sizes_of(const ValueSpec& spec) const {
         break;
       case Axis::top_k:
         sizes.push_back(s.top_k);
+        break;
+      case Axis::vision_hidden_size:
+        sizes.push_back(s.vision_hidden_size);
         break;
       default:
         sizes.push_back(-1);
@@ -353,8 +395,18 @@ void PlanBuilder::value(const ValueSpec& spec, Operand operand, const std::strin
 
 void PlanBuilder::absent(const ValueSpec& spec, const std::string& reason) {
   std::string name = host_prefix(spec) + std::string(spec.name);
+  plan_.absence_index[name] = plan_.absences.size();
   plan_.absences.push_back({&spec, layer_, name, reason});
-  plan_.absence_index[name] = reason;
+  if (layer_ >= 0 || spec.host == Host::Model) plan_.absences.back().sizes = sizes_of(spec);
+}
+
+void PlanBuilder::not_in_this_run(const ValueSpec& spec, const std::string& meaning) {
+  absent(spec, "it needs an image, and the prompt brings none");
+  Absence& absence = plan_.absences.back();
+  absence.layer = vision_layer_;
+  absence.of_run = true;
+  absence.sizes = sizes_of(spec);
+  if (!meaning.empty()) absence.meaning = meaning;
 }
 
 std::string with_ending(const ValueSpec& spec, const std::string& ending) {

@@ -31,7 +31,8 @@ struct ArgumentSpec {
 
 class PlanBuilder {
  public:
-  /// `standard_prefix` pairs turn a native path into the standard one: {"model.", ""}.
+  /// `standard_prefixes` turn a native path into the standard one, the first that fits: {"model.", ""} is what lies in
+  /// `model`, {"model.vision_tower", "vision"} the tower and what lies in it.
   PlanBuilder(std::string family, std::string class_name, Config config,
               std::vector<std::pair<std::string, std::string>> standard_prefixes);
 
@@ -56,6 +57,9 @@ class PlanBuilder {
     void returns(PartSpec result);
     void attribute(const std::string& name, json value);
     void no_ports(std::string why);
+    void summary(std::string text);
+    /// What print() shows of it: names, and paths from this module on, of modules that exist.
+    void shows(const std::vector<std::pair<std::string, std::string>>& children);
 
    private:
     PlanBuilder& builder_;
@@ -77,6 +81,21 @@ class PlanBuilder {
    private:
     PlanBuilder& builder_;
     bool before_;
+  };
+
+  /// While it lives, modules are parts of the tree that a text prompt does not run, for the reason given: they have
+  /// parameters, and neither steps nor ports.
+  class NotRun {
+   public:
+    NotRun(PlanBuilder& builder, std::string why)
+        : builder_(builder), before_(std::exchange(builder.not_run_, std::move(why))) {}
+    NotRun(const NotRun&) = delete;
+    NotRun& operator=(const NotRun&) = delete;
+    ~NotRun() { builder_.not_run_ = before_; }
+
+   private:
+    PlanBuilder& builder_;
+    std::string before_;
   };
 
   // --- words with a module of their own
@@ -110,8 +129,12 @@ class PlanBuilder {
   void value(const ValueSpec& spec, Operand operand, const std::string& meaning = "");
   /// Other checkpoints of this family have it. What no checkpoint of a family has needs no word.
   void absent(const ValueSpec& spec, const std::string& reason);
+  /// The tower makes it in a run that has an image; a text prompt brings none.
+  void not_in_this_run(const ValueSpec& spec, const std::string& meaning = "");
   void begin_layer(int index, const Sizes& sizes, const std::string& kind);
   void end_layer();
+  void begin_vision_layer(int index) { vision_layer_ = index; }
+  void end_vision_layer() { vision_layer_ = -1; }
   void note(std::string title, std::string text) { plan_.notes.push_back({std::move(title), std::move(text)}); }
 
   Plan finish();
@@ -141,11 +164,18 @@ class PlanBuilder {
   std::unordered_map<ModuleId, std::vector<ArgumentSpec>> arguments_;
   std::unordered_map<std::string, WeightId> weight_index_;
   std::unordered_map<ModuleId, Position> called_at_;
-  int layer_ = -1;
+  int layer_ = -1, vision_layer_ = -1;
+  std::string not_run_;
   bool row_ports_ = false;
 };
 
 std::string op_name(const Op& op);
+
+/// `name` with its prefix `from` replaced by `to`: whole components, unless `from` is empty or ends with a dot.
+std::optional<std::string> renamed(const std::string& name, const std::string& from, const std::string& to);
+
+/// What print() shows of a linear module.
+std::string linear_summary(int64_t in, int64_t out, bool bias);
 
 /// The catalogue's sentence, ended by the family's own words.
 std::string with_ending(const ValueSpec& spec, const std::string& ending);

@@ -146,14 +146,9 @@ const ValueSpec expert_outputs{"expert_outputs",
                                false,
                                false,
                                kMixture};
-const ValueSpec routed_output{"routed_output",
-                              Mlp,
-                              "Residual",
-                              {batch, seq, hidden_size},
-                              "The routed experts' combined output",
-                              false,
-                              false,
-                              kMixture};
+const ValueSpec routed_output{
+    "routed_output", Mlp,   "Residual", {batch, seq, hidden_size}, "The routed experts' combined output",
+    false,           false, kMixture};
 const ValueSpec shared_expert_output{"shared_expert_output",
                                      Mlp,
                                      "Residual",
@@ -163,6 +158,89 @@ const ValueSpec shared_expert_output{"shared_expert_output",
                                      false,
                                      false,
                                      kMixture};
+
+namespace vision {
+const ValueSpec image_token_mask{
+    "image_token_mask",
+    Vision,
+    "ImageTokenMask",
+    {batch, seq},
+    "Which positions hold image tokens: input_ids == the config's image_token_id; read-only",
+    true,
+    true};
+const ValueSpec patch_embeddings{"patch_embeddings",
+                                 Vision,
+                                 "Patches",
+                                 {images, patches, vision_hidden_size},
+                                 "The patch embedding's output, one row per patch"};
+const ValueSpec tower_output{"tower_output",
+                             Vision,
+                             "Patches",
+                             {images, patches, vision_hidden_size},
+                             "The last block's stream after the tower's final norm, before any pooling or adapter"};
+const ValueSpec image_features{"image_features",
+                               Vision,
+                               "ImageFeatures",
+                               {image_tokens, hidden_size},
+                               "The image features the text model receives at the image tokens, flat over them"};
+
+const ValueSpec layer_input{"layer_input",
+                            VisionLayer,
+                            "Patches",
+                            {images, patches, vision_hidden_size},
+                            "The tower's stream entering the block"};
+const ValueSpec attention_norm_output{"attention_norm_output",
+                                      VisionLayer,
+                                      "Patches",
+                                      {images, patches, vision_hidden_size},
+                                      "The normed stream entering the attention"};
+const ValueSpec layer_mid{"layer_mid",
+                          VisionLayer,
+                          "Patches",
+                          {images, patches, vision_hidden_size},
+                          "The tower's stream after the attention add"};
+const ValueSpec mlp_norm_output{"mlp_norm_output",
+                                VisionLayer,
+                                "Patches",
+                                {images, patches, vision_hidden_size},
+                                "The normed stream entering the MLP"};
+const ValueSpec mlp_input{
+    "mlp_input", VisionLayer, "Patches", {images, patches, vision_hidden_size}, "What the MLP is called with"};
+const ValueSpec layer_output{"layer_output",
+                             VisionLayer,
+                             "Patches",
+                             {images, patches, vision_hidden_size},
+                             "The tower's stream leaving the block"};
+
+/// As in the text model's attention.
+ValueSpec inside_attention(const ValueSpec& of_text) {
+  ValueSpec spec = of_text;
+  spec.host = VisionAttention;
+  return spec;
+}
+const ValueSpec attention_queries = inside_attention(values::attention_queries);
+const ValueSpec attention_keys = inside_attention(values::attention_keys);
+const ValueSpec attention_values = inside_attention(values::attention_values);
+const ValueSpec attention_scores = inside_attention(values::attention_scores);
+const ValueSpec attention_premix = inside_attention(values::attention_premix);
+const ValueSpec attention_output{"attention_output",
+                                 VisionAttention,
+                                 "Patches",
+                                 {images, patches, vision_hidden_size},
+                                 "What the attention adds to the tower's stream"};
+const ValueSpec attention_probabilities = inside_attention(values::attention_probabilities);
+const ValueSpec attention_head_outputs = inside_attention(values::attention_head_outputs);
+
+const ValueSpec mlp_activation{
+    "mlp_activation", VisionMlp, "Neurons", {batch, seq, intermediate_size}, "The activation function's output"};
+const ValueSpec mlp_neurons{
+    "mlp_neurons", VisionMlp, "Neurons", {batch, seq, intermediate_size}, "What the down projection receives"};
+const ValueSpec mlp_output{"mlp_output",
+                           VisionMlp,
+                           "Patches",
+                           {images, patches, vision_hidden_size},
+                           "What the MLP adds to the tower's stream"};
+}  // namespace vision
 }  // namespace values
 
 std::span<const ValueSpec* const> catalogue() {
@@ -198,7 +276,28 @@ std::span<const ValueSpec* const> catalogue() {
                                          &expert_indices,
                                          &expert_outputs,
                                          &routed_output,
-                                         &shared_expert_output};
+                                         &shared_expert_output,
+                                         &vision::image_token_mask,
+                                         &vision::patch_embeddings,
+                                         &vision::tower_output,
+                                         &vision::image_features,
+                                         &vision::layer_input,
+                                         &vision::attention_norm_output,
+                                         &vision::layer_mid,
+                                         &vision::mlp_norm_output,
+                                         &vision::mlp_input,
+                                         &vision::layer_output,
+                                         &vision::attention_queries,
+                                         &vision::attention_keys,
+                                         &vision::attention_values,
+                                         &vision::attention_scores,
+                                         &vision::attention_premix,
+                                         &vision::attention_output,
+                                         &vision::attention_probabilities,
+                                         &vision::attention_head_outputs,
+                                         &vision::mlp_activation,
+                                         &vision::mlp_neurons,
+                                         &vision::mlp_output};
   return all;
 }
 

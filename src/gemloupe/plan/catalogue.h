@@ -13,7 +13,12 @@ inline namespace v0 {
 
 /// The module whose attribute a value is: `model.logits`, `model.layers[i].layer_mid`,
 /// `model.layers[i].mlp.mlp_output`.
-enum class Host : uint8_t { Model, Layer, Attention, Mlp };
+enum class Host : uint8_t { Model, Layer, Attention, Mlp, Vision, VisionLayer, VisionAttention, VisionMlp };
+
+/// Of the vision tower, `model.vision`, which only multimodal checkpoints have.
+constexpr bool is_vision(Host host) {
+  return host >= Host::Vision;
+}
 
 struct ValueSpec {
   std::string_view name;
@@ -21,8 +26,8 @@ struct ValueSpec {
   std::string_view layout;  ///< "Residual", "Queries": the kind of tensor, as the pages name it
   std::vector<Axis> axes;   ///< empty for a scalar
   std::string_view meaning;
-  bool integer = false;       ///< token ids, masks, expert indices: not in the model's dtype
-  bool read_only = false;     ///< derived from other values
+  bool integer = false;           ///< token ids, masks, expert indices: not in the model's dtype
+  bool read_only = false;         ///< derived from other values
   std::string_view only_of = {};  ///< where it exists, of a value that most families have nowhere
 };
 
@@ -36,6 +41,15 @@ extern const ValueSpec attention_queries, attention_keys, attention_values, atte
 extern const ValueSpec mlp_activation, mlp_neurons, mlp_output;
 extern const ValueSpec router_logits, expert_weights, expert_indices, expert_outputs, routed_output,
     shared_expert_output;
+
+/// Of the vision tower; in its blocks the same names as in the text model's.
+namespace vision {
+extern const ValueSpec image_token_mask, patch_embeddings, tower_output, image_features;
+extern const ValueSpec layer_input, attention_norm_output, layer_mid, mlp_norm_output, mlp_input, layer_output;
+extern const ValueSpec attention_queries, attention_keys, attention_values, attention_scores, attention_premix,
+    attention_output, attention_probabilities, attention_head_outputs;
+extern const ValueSpec mlp_activation, mlp_neurons, mlp_output;
+}  // namespace vision
 }  // namespace values
 
 /// Every standard value, by host, in the order in which support() prints them.

@@ -157,10 +157,18 @@ bool contains(const std::array<const char*, n>& words, const std::string& word) 
 
 constexpr int64_t kLargestSize = int64_t{1} << 31;
 
+/// "config.json: key 'hidden_size'"; of a part, whose name stands behind the file's, "…: key
+/// 'text_config.hidden_size'".
+std::string key_at(const std::string& where, const std::string& key) {
+  const size_t colon = where.rfind(": ");
+  if (colon == std::string::npos || !where.ends_with("_config")) return where + ": key '" + key + "'";
+  return where.substr(0, colon) + ": key '" + where.substr(colon + 2) + "." + key + "'";
+}
+
 void check_type(const ConfigKey& key, const json& value, const std::string& where) {
   auto refuse = [&](const std::string& expected) {
-    throw BadConfig(where + ": key '" + key.name + "' must be " + expected + ", but it is " +
-                    value.dump().substr(0, 80) + ".");
+    throw BadConfig(key_at(where, key.name) + " must be " + expected + ", but it is " + value.dump().substr(0, 80) +
+                    ".");
   };
   if (value.is_null()) {
     if (!key.nullable) refuse("set (it is null)");
@@ -200,9 +208,8 @@ void check_type(const ConfigKey& key, const json& value, const std::string& wher
   for (const ConfigKey& k : schema.keys) known.push_back(k.name);
   for (const ConfigKey& k : base_keys()) known.push_back(k.name);
   std::vector<std::string> near = nearest(key, known);
-  throw BadConfig(where + ": key '" + key + "' has no meaning that gemloupe knows for model_type '" +
-                  schema.model_type + "'" +
-                  (near.empty() ? std::string() : " (did you mean " + quoted_list(near) + "?)") +
+  throw BadConfig(key_at(where, key) + " has no meaning that gemloupe knows for model_type '" + schema.model_type +
+                  "'" + (near.empty() ? std::string() : " (did you mean " + quoted_list(near) + "?)") +
                   ". If it does not change the forward pass, load with ignore_config_keys=[\"" + key + "\"].");
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "gemloupe/ops/parameters.h"
 
@@ -12,6 +13,13 @@ namespace gemloupe {
 inline namespace v0 {
 
 namespace op {
+struct Replace {
+  std::vector<int64_t> ids;
+  int64_t by;
+};  ///< ids -> the same, with `by` for each of `ids`
+struct IsId {
+  int64_t id;
+};  ///< ids -> where they are `id`
 struct Embed {
   double scale;
 };  ///< ids, table -> rows · scale (rounded to the table's dtype)
@@ -51,27 +59,26 @@ struct GeluTanh {};
 struct Multiply {};  ///< x, y, or x and a weight
 struct Scale {
   double factor;
-};               ///< x · factor
+};  ///< x · factor
 struct Add {};
-struct Split {}; ///< x [batch, seq, parts, …] -> its parts
+struct Split {};                ///< x [batch, seq, parts, …] -> its parts
 struct RouterProbabilities {};  ///< router logits -> softmax over experts, float32
 struct Route {
   int64_t top_k;
-};                  ///< probabilities, each expert's scale (a weight) -> expert weights, expert indices
+};                        ///< probabilities, each expert's scale (a weight) -> expert weights, expert indices
 struct ExpertsGateUp {};  ///< x, indices; gate_up -> gate and up, a row a slot, sorted by expert
 struct ExpertsDown {};    ///< neurons, indices, weights; down -> each slot's weighted output
-struct SumSlots {}; ///< each slot's output, any value of the model's dtype -> their sum
+struct SumSlots {};       ///< each slot's output, any value of the model's dtype -> their sum
 struct Softcap {
   double cap;
 };                            ///< cap · tanh(x / cap)
 struct LastProbabilities {};  ///< logits -> softmax of the last row, float32
 }  // namespace op
 
-using Op = std::variant<op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate, op::Extend, op::Borrow,
-                        op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh, op::Multiply, op::Scale,
-                        op::Add, op::Split, op::RouterProbabilities, op::Route, op::ExpertsGateUp,
-                        op::ExpertsDown, op::SumSlots, op::Softcap,
-                        op::LastProbabilities>;
+using Op = std::variant<op::Replace, op::IsId, op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate,
+                        op::Extend, op::Borrow, op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh,
+                        op::Multiply, op::Scale, op::Add, op::Split, op::RouterProbabilities, op::Route,
+                        op::ExpertsGateUp, op::ExpertsDown, op::SumSlots, op::Softcap, op::LastProbabilities>;
 
 /// How a tensor is looked at without copying it.
 struct View {

@@ -10,6 +10,8 @@ inline namespace v0 {
 namespace {
 /// "layers.99.…" names a block that is not there: nearest names would only be other blocks'.
 void refuse_block(const Plan& plan, const std::string& name) {
+  const bool in_tower = plan.vision && name.starts_with("vision.");
+  const int64_t blocks = in_tower ? plan.vision->num_layers : plan.num_layers();
   size_t at = name.starts_with("layers.")                  ? 7
               : name.find(".layers.") == std::string::npos ? std::string::npos
                                                            : name.find(".layers.") + 8;
@@ -18,9 +20,22 @@ void refuse_block(const Plan& plan, const std::string& name) {
   if (number.empty() || number.size() > 9 ||
       !std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
     return;
-  if (std::stoll(number) >= plan.num_layers())
-    throw UnknownName("there is no '" + name + "': the model has " + std::to_string(plan.num_layers()) +
-                      " blocks, 0 to " + std::to_string(plan.num_layers() - 1) + ".");
+  if (std::stoll(number) >= blocks)
+    throw UnknownName("there is no '" + name + "': the " + (in_tower ? "vision tower" : "model") + " has " +
+                      std::to_string(blocks) + " blocks, 0 to " + std::to_string(blocks - 1) + ".");
+}
+
+/// "….input" of a module that has none says why.
+void refuse_port(const Plan& plan, const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return;
+  const std::string port = name.substr(dot + 1);
+  if (port != "input" && port != "inputs" && port != "output") return;
+  auto found = plan.module_index.find(name.substr(0, dot));
+  if (found == plan.module_index.end() || plan.module(found->second).no_ports.empty()) return;
+  const Module& module = plan.module(found->second);
+  if (!module.runs) throw NotInThisRun("'" + name + "' is not in this run: " + module.no_ports + ".");
+  throw Absent("'" + name + "' does not exist: " + module.no_ports);
 }
 
 template <class Index>
@@ -37,8 +52,12 @@ template <class Index>
 
 RowId Plan::find_row(const std::string& name) const {
   if (auto found = row_index.find(name); found != row_index.end()) return found->second;
-  if (auto found = absence_index.find(name); found != absence_index.end())
-    throw Absent("this checkpoint has no '" + name + "': " + found->second);
+  if (auto found = absence_index.find(name); found != absence_index.end()) {
+    const Absence& absence = absences[found->second];
+    if (absence.of_run) throw NotInThisRun("'" + name + "' is not in this run: " + absence.reason + ".");
+    throw Absent("this checkpoint has no '" + name + "': " + absence.reason);
+  }
+  refuse_port(*this, name);
   refuse_block(*this, name);
   refuse_unknown("value", name, row_index);
 }

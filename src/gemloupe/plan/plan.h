@@ -69,6 +69,7 @@ struct Argument {
 
 struct Module {
   std::string path;        ///< "model.layers.0.self_attn"; "" is the root
+  std::string standard;    ///< "layers.0.self_attn"; `path` where it has no other name
   std::string name;        ///< its last component
   std::string class_name;  ///< the reference's class, "Gemma3Attention"
   std::string summary;     ///< what print() shows in the brackets, "in_features=48, …"
@@ -80,6 +81,9 @@ struct Module {
   std::vector<Argument> arguments;                        ///< what a forward hook on the reference's module would see
   std::optional<Part> result;
   std::string no_ports;  ///< why it has no input and output, where it has none
+  bool runs = true;      ///< false for a tower's modules, which need more than a text
+  /// What print() shows in the place of `children`, where that differs: standard names beside native ones.
+  std::vector<std::pair<std::string, ModuleId>> shown;
 };
 
 /// A value that can be read and written by name.
@@ -103,11 +107,21 @@ struct Absence {
   std::string name;
   std::string reason;
   bool of_family = true;  ///< another checkpoint of the family has it, so printouts list it
+  bool of_run = false;    ///< the checkpoint has it, a text prompt does not bring it
+  std::string meaning = std::string(spec->meaning);
+  std::vector<int64_t> sizes = {};  ///< as a row's, where they are known
 };
 
 struct Sizes {
   int64_t hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, qk_head_dim = 0, intermediate_size = 0,
-          vocab_size = 0, num_experts = 0, top_k = 0;
+          vocab_size = 0, num_experts = 0, top_k = 0, vision_hidden_size = 0;
+};
+
+/// The vision tower's sizes: `model.vision.num_layers`, …
+struct Vision {
+  int64_t num_layers = 0, patch_size = 0;
+  json image_size;  ///< "varies" where it depends on the image
+  Sizes sizes;
 };
 
 struct Note {
@@ -122,6 +136,7 @@ struct Plan {
   Sizes sizes;
   std::vector<Sizes> layer_sizes;
   std::vector<std::string> layer_kinds;  ///< "sliding_attention", …
+  std::optional<Vision> vision;
 
   std::vector<Step> steps;
   std::vector<Fusion> fusions;  ///< by `first`
@@ -135,9 +150,10 @@ struct Plan {
       moved;             ///< values that do not lie where the catalogue's usual family has them; printed first
   std::string identity;  ///< "layers[i].input + … == layer_output"
   int32_t slots = 0;
-  int32_t caches = 0;  ///< of keys and values: a block's, and what later blocks borrow of it
+  int32_t caches = 0;              ///< of keys and values: a block's, and what later blocks borrow of it
   std::vector<Position> producer;  ///< by slot: the step that writes it, -1 for a run's inputs
 
+  int64_t first_position = 0;                                   ///< the first token's, where a prompt names none
   Slot input_ids = -1, attention_mask = -1, position_ids = -1;  ///< a run's inputs
   Slot stream_before_head = -1;                                 ///< what lm_head reads
   Position head = 0;                                            ///< the step at which lm_head runs
@@ -148,14 +164,14 @@ struct Plan {
 
   std::unordered_map<std::string, RowId> row_index;        ///< every spelling of every row
   std::unordered_map<std::string, ModuleId> module_index;  ///< every spelling of every module's path
-  std::unordered_map<std::string, std::string> absence_index;
+  std::unordered_map<std::string, size_t> absence_index;   ///< every spelling, into `absences`
 
   const Row& row(RowId id) const { return rows[static_cast<size_t>(id)]; }
   const Module& module(ModuleId id) const { return modules[static_cast<size_t>(id)]; }
   int64_t num_layers() const { return static_cast<int64_t>(layer_sizes.size()); }
 
   /// The row with that name, in either spelling ("model.layers.0.…" or "layers.0.…").
-  /// Errors: Absent with the family's reason, UnknownName with the nearest names.
+  /// Errors: Absent with the family's reason, NotInThisRun, UnknownName with the nearest names.
   RowId find_row(const std::string& name) const;
   ModuleId find_module(const std::string& path) const;
 };

@@ -28,6 +28,11 @@ struct Executor {
     return open.scalar_type() == at::kBool ? ops::additive_mask(open, dtype) : open;
   }
 
+  void operator()(const op::Replace& o) {
+    out[0] = in[0];
+    for (int64_t id : o.ids) out[0] = out[0].masked_fill(in[0] == id, o.by);
+  }
+  void operator()(const op::IsId& o) { out[0] = in[0] == o.id; }
   void operator()(const op::Embed& o) { out[0] = ops::embed(in[0], weights[0], o.scale); }
   void operator()(const op::Rotary& o) {
     std::tie(out[0], out[1]) =

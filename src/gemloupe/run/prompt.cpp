@@ -48,10 +48,11 @@ at::Tensor check_mask(const std::optional<at::Tensor>& given, const at::Tensor& 
   return whole;
 }
 
-at::Tensor check_positions(const std::optional<at::Tensor>& given, const at::Tensor& ids, const at::Tensor& mask) {
+at::Tensor check_positions(const std::optional<at::Tensor>& given, const at::Tensor& ids, const at::Tensor& mask,
+                           int64_t first) {
   if (!given || !given->defined()) {
-    if (mask.all().item<bool>()) return at::arange(ids.size(1), ids.options()).unsqueeze(0);
-    return (mask.cumsum(1) - 1).clamp_min(0);
+    if (mask.all().item<bool>()) return at::arange(first, first + ids.size(1), ids.options()).unsqueeze(0);
+    return (mask.cumsum(1) - 1).clamp_min(0) + first;
   }
   at::Tensor positions = given->dim() == 1 ? given->unsqueeze(0) : *given;
   if (positions.dim() != 2 || positions.size(1) != ids.size(1) ||
@@ -88,11 +89,11 @@ Prompt prompt_of(const std::vector<std::vector<int64_t>>& rows, int64_t pad) {
   return {ids, mask, std::nullopt};
 }
 
-PassInputs check_prompt(const Prompt& prompt, int64_t vocab_size, const at::Device& device) {
+PassInputs check_prompt(const Prompt& prompt, int64_t vocab_size, const at::Device& device, int64_t first_position) {
   PassInputs inputs;
   inputs.ids = check_ids(prompt.ids, vocab_size);
   inputs.mask = check_mask(prompt.attention_mask, inputs.ids);
-  inputs.positions = check_positions(prompt.position_ids, inputs.ids, inputs.mask);
+  inputs.positions = check_positions(prompt.position_ids, inputs.ids, inputs.mask, first_position);
   inputs.ids = inputs.ids.to(device);
   inputs.mask = inputs.mask.to(device);
   inputs.positions = inputs.positions.to(device);

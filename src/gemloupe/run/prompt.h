@@ -22,8 +22,8 @@ struct Prompt {
 Prompt prompt_of(const std::vector<std::vector<int64_t>>& rows, int64_t pad);
 
 /// Copies of the prompt's tensors in the form a pass takes. Positions are the mask's running sum where something is
-/// padded, so that a padded row equals its solo run. Errors: BadPrompt.
-PassInputs check_prompt(const Prompt& prompt, int64_t vocab_size, const at::Device& device);
+/// padded, so that a padded row equals its solo run; they begin at `first_position`. Errors: BadPrompt.
+PassInputs check_prompt(const Prompt& prompt, int64_t vocab_size, const at::Device& device, int64_t first_position = 0);
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -72,9 +72,10 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
     throw ReadOnly("'" + row.name +
                    "' is derived from other values and cannot be written; write logits, or what it is derived from.");
   go_to(row);
-  at::Tensor current = row.is_argument && !row.consumers.empty()
-                           ? cursor_->get_input(row.consumers.front().first, row.consumers.front().second, row.value.view)
-                           : cursor_->get(row.value);
+  at::Tensor current =
+      row.is_argument && !row.consumers.empty()
+          ? cursor_->get_input(row.consumers.front().first, row.consumers.front().second, row.value.view)
+          : cursor_->get(row.value);
   // `value *= 2` reads the tensor, writes into it, and assigns it to where it already is.
   if (current.defined() && tensor.defined() && tensor.is_alias_of(current) && tensor.data_ptr() == current.data_ptr() &&
       tensor.sizes() == current.sizes() && tensor.strides() == current.strides() &&
