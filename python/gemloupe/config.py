@@ -21,11 +21,18 @@ class Config:
             attributes["dtype"] = getattr(torch, attributes["dtype"].removeprefix("torch."))
         if isinstance(attributes.get("id2label"), dict):
             attributes["id2label"] = {int(key): value for key, value in attributes["id2label"].items()}
+        if isinstance(attributes.get("per_layer_config"), dict):
+            attributes["per_layer_config"] = {int(key): value for key, value in attributes["per_layer_config"].items()}
+        for key in ("text_config", "vision_config", "audio_config"):
+            if isinstance(attributes.get(key), dict):
+                attributes[key] = Config(attributes[key])
         self.__dict__.update(attributes)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if (index := name.removesuffix("_id") + "_index") in self.__dict__:  # image_token_id is image_token_index
+            return self.__dict__[index]
         raise UnknownName(f"the config has no '{name}'; it has {', '.join(self.__dict__)}")
 
     @property
@@ -43,7 +50,7 @@ class Config:
         return self.dtype
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {key: value.to_dict() if isinstance(value, Config) else value for key, value in self.__dict__.items()}
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.__dict__.get(name, default)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import Absent, UnknownName
+from .errors import Absent, NotInThisRun, UnknownName
 from .saving import SavedTuple
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
-
-_PORTS = ("input", "inputs", "output")
 
 
 class NativeModule:
@@ -136,11 +134,9 @@ class Module:
         full = self._name(name)
         if name.startswith("__"):
             return AttributeError(name)
-        if name in _PORTS and self._info["no_ports"]:
-            return Absent(f"'{full}' does not exist: {self._info['no_ports']}")
         try:
             self._model._core.plan.find_row(full)
-        except (UnknownName, Absent) as error:
+        except (UnknownName, Absent, NotInThisRun) as error:
             return error
         return UnknownName(f"'{full}' is no attribute")
 
@@ -179,16 +175,20 @@ def build_tree(root: Module) -> None:
     for index, info in enumerate(model._infos):
         if index == 0:
             continue
-        path = model._standard_path(info["path"])
-        made[index] = (ModuleList if info["class_name"] == "ModuleList" else Module)(model, info, path)
+        made[index] = (ModuleList if info["class_name"] == "ModuleList" else Module)(model, info, info["standard"])
         made[info["parent"]].__dict__[info["name"]] = made[index]
-        if made[index]._path.count(".") == 0 and path != info["path"]:
-            root.__dict__.setdefault(path, made[index])  # model.layers beside model.model.layers
     for index, module in made.items():
         if isinstance(module, ModuleList):
             module.__dict__["_members"] = [made[child] for child in model._infos[index]["children"]]
     by_path = {module._path: module for module in made.values()}
     by_path[""] = root
+    for (
+        path,
+        module,
+    ) in by_path.items():  # model.layers beside model.model.layers, vision.layers beside vision.encoder.layers
+        host, _, name = path.rpartition(".")
+        if path and path != module._info["path"]:
+            by_path[host].__dict__.setdefault(name, module)
     for row_id, row in enumerate(model._row_table):
         if row.is_value:
             host, _, name = row.name.rpartition(".")
@@ -197,3 +197,5 @@ def build_tree(root: Module) -> None:
         for part in ("", ".self_attn", ".mlp"):
             if host := by_path.get(f"layers.{layer}{part}"):
                 host.__dict__.update(sizes)
+    if model._core.plan.vision:
+        by_path["vision"].__dict__.update(model._core.plan.vision)

@@ -21,6 +21,7 @@ py::dict module_of(const Module& module) {
     arguments.append(py::make_tuple(argument.keyword, part_of(argument.part)));
   py::dict out;
   out["path"] = module.path;
+  out["standard"] = module.standard;
   out["name"] = module.name;
   out["class_name"] = module.class_name;
   out["parent"] = module.parent;
@@ -31,6 +32,7 @@ py::dict module_of(const Module& module) {
   out["result"] = module.result ? part_of(*module.result) : py::object(py::none());
   out["has_result"] = module.result.has_value();
   out["no_ports"] = module.no_ports;
+  out["runs"] = module.runs;
   return out;
 }
 
@@ -43,6 +45,32 @@ py::dict sizes_of(const Sizes& s) {
   out["qk_head_dim"] = s.qk_head_dim;
   out["intermediate_size"] = s.intermediate_size;
   out["vocab_size"] = s.vocab_size;
+  return out;
+}
+
+/// Empty where there is no vision tower.
+py::dict vision_of(const Plan& plan) {
+  py::dict out;
+  if (!plan.vision) return out;
+  const Sizes& s = plan.vision->sizes;
+  for (const auto& [name, size] :
+       {std::pair("num_layers", plan.vision->num_layers), std::pair("patch_size", plan.vision->patch_size),
+        std::pair("vision_hidden_size", s.vision_hidden_size), std::pair("num_heads", s.num_heads),
+        std::pair("num_kv_heads", s.num_kv_heads), std::pair("head_dim", s.head_dim),
+        std::pair("qk_head_dim", s.qk_head_dim), std::pair("intermediate_size", s.intermediate_size)})
+    if (size > 0) out[name] = size;
+  out["image_size"] = to_python(plan.vision->image_size);
+  return out;
+}
+
+/// (name, shape, whether it is a buffer, the name it is tied to or None) of every weight, in the tree's order of
+/// making.
+py::list weights_of(const Plan& plan) {
+  py::list out;
+  for (const WeightSlot& slot : plan.weights)
+    out.append(py::make_tuple(
+        slot.name, slot.shape, slot.buffer,
+        slot.tied_to ? py::object(py::str(plan.weights[static_cast<size_t>(*slot.tied_to)].name)) : py::none()));
   return out;
 }
 
@@ -75,7 +103,15 @@ void bind_plan(py::module_& m) {
       .def_readonly("layer_kinds", &Plan::layer_kinds)
       .def_property_readonly("rows", [](const Plan& plan) { return plan.rows; })
       .def_property_readonly("row_index", [](const Plan& plan) { return plan.row_index; })
-      .def_property_readonly("absences", [](const Plan& plan) { return plan.absence_index; })
+      .def_property_readonly("absences",
+                             [](const Plan& plan) {
+                               py::dict out;
+                               for (const auto& [name, at] : plan.absence_index)
+                                 out[py::str(name)] = plan.absences[at].reason;
+                               return out;
+                             })
+      .def_property_readonly("vision", &vision_of)
+      .def_property_readonly("weights", &weights_of)
       .def_property_readonly("sizes", [](const Plan& plan) { return sizes_of(plan.sizes); })
       .def_property_readonly("layer_sizes",
                              [](const Plan& plan) {

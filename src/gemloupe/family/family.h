@@ -29,7 +29,7 @@ struct TextPlace {
 
 struct Family {
   std::string model_type;
-  std::string class_name;  ///< the reference's model: "Gemma3ForCausalLM"
+  std::string class_name;         ///< the reference's model: "Gemma3ForCausalLM"
   std::string gguf_architecture;  ///< empty where GGUF has none
   /// Errors: BadConfig, naming `where`.
   Config (*read_config)(const json& raw, const std::string& where, const std::vector<std::string>& ignore);

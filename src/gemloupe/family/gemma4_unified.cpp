@@ -9,8 +9,9 @@ inline namespace v0 {
 namespace {
 
 /// Keys of Gemma 4's released files that this config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"vocab_size_per_layer_input", "hidden_size_per_layer_input", "enable_moe_block",
-                                       "num_experts",                "top_k_experts",               "moe_intermediate_size"};
+const std::vector<std::string> kUnread{
+    "vocab_size_per_layer_input", "hidden_size_per_layer_input", "enable_moe_block", "num_experts", "top_k_experts",
+    "moe_intermediate_size"};
 
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
   static const ConfigSchema schema = [] {
@@ -37,15 +38,16 @@ Slot text_model(PlanBuilder& b, const TextPlace& place, const RecipeOptions&) {
 }  // namespace
 
 extern const Family gemma4_unified_family;
-const Family gemma4_unified_family{
-    "gemma4_unified_text",
-    "Gemma4UnifiedForCausalLM",
-    "",
-    read,
-    [](const Config& config, const RecipeOptions& options) { return text_plan(gemma4_unified_family, config, options); },
-    nullptr,
-    text_model,
-    about_gemma4};
+const Family gemma4_unified_family{"gemma4_unified_text",
+                                   "Gemma4UnifiedForCausalLM",
+                                   "",
+                                   read,
+                                   [](const Config& config, const RecipeOptions& options) {
+                                     return text_plan(gemma4_unified_family, config, options);
+                                   },
+                                   nullptr,
+                                   text_model,
+                                   about_gemma4};
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -129,7 +129,8 @@ Slot sandwich_block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const
   Slot a = norm("input_layernorm", x, "attn_norm");
   b.value(values::attention_norm_output, {a, {}});
   a = norm("post_attention_layernorm", attention(a), "post_attention_norm");
-  b.value(values::attention_output, {a, {}}, with_ending(values::attention_output, ": the post-attention norm's output"));
+  b.value(values::attention_output, {a, {}},
+          with_ending(values::attention_output, ": the post-attention norm's output"));
   Slot mid = b.step(op::Add{}, {{x, {}}, {a, {}}});
   b.value(values::layer_mid, {mid, {}});
   Slot m = norm("pre_feedforward_layernorm", mid, "ffn_norm");
@@ -165,9 +166,10 @@ Slot final_norm(PlanBuilder& b, const TextShape& s, Slot stream) {
 
 void text_head(PlanBuilder& b, Slot stream, const std::string& text_model, std::optional<double> cap) {
   const Sizes& s = b.plan().sizes;
-  Slot logits = b.config().flag("tie_word_embeddings")
-                    ? b.tied_linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, text_model + ".embed_tokens.weight")
-                    : b.linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, false, "output");
+  Slot logits =
+      b.plan().config.flag("tie_word_embeddings")  // a multimodal model's own counts, not its text model's
+          ? b.tied_linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, text_model + ".embed_tokens.weight")
+          : b.linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, false, "output");
   b.value(values::lm_head_output, {logits, {}});
   if (cap) logits = b.step(op::Softcap{*cap}, {{logits, {}}});
   b.value(values::logits, {logits, {}});

@@ -78,7 +78,8 @@ void complete_rope_table(json& table, const json& theta, const std::string& name
     return table.contains(key) && table[key].is_number() && table[key].get<double>() > least &&
            table[key].get<double>() <= most;
   };
-  if (table.contains("partial_rotary_factor") && type == "proportional" && !number_within("partial_rotary_factor", 0, 1))
+  if (table.contains("partial_rotary_factor") && type == "proportional" &&
+      !number_within("partial_rotary_factor", 0, 1))
     throw BadConfig(where + ": " + name + ": partial_rotary_factor must be above 0 and at most 1.");
   if ((type == "linear" || (type == "proportional" && table.contains("factor"))) && !number_within("factor", 0, 1e9))
     throw BadConfig(where + ": " + name + ": rope_type " + type.dump() + " needs a 'factor' above 0.");
