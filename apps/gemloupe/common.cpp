@@ -55,7 +55,8 @@ Checkpoint ModelOptions::checkpoint() const {
 }
 
 Plan ModelOptions::plan() const {
-  return plan_of(checkpoint(), options());
+  Timed timed("the config was read");
+  return plan_of(model_, options());
 }
 
 void PromptOptions::add_to(CLI::App& command) {

@@ -17,8 +17,7 @@ std::vector<RowId> rows_of(const Plan& plan, const std::string& name) {
   if (!values.empty()) return values;
   if (!ports.empty()) return ports;
   for (const Absence& absence : plan.absences)
-    if (glob_matches(name, absence.name))
-      throw Absent("this checkpoint has no '" + absence.name + "': " + absence.reason);
+    if (glob_matches(name, absence.name)) plan.find_row(absence.name);  // says why it is not there
   throw UnknownName(
       "no value matches '" + name +
       "'. In a glob * stands for any characters but a dot, ** for any at all; `gemloupe show MODEL` lists "

@@ -15,9 +15,10 @@ void add_show(CLI::App& app, const Globals&) {
   show->add_flag("--json", command->as_json, "For machines: every module, parameter name, shape and value");
   show->footer(
       "A line with -> is a value that can be read and changed; its name is its path in the tree:\n"
-      "layers.5.mlp.mlp_output. Only the config is read, no weights.\n\n"
+      "layers.5.mlp.mlp_output. Only the config is read, no weights; MODEL may also be the name or hub id of a\n"
+      "released checkpoint that is not here.\n\n"
       "Examples:\n"
-      "  gemloupe show google/gemma-3-270m\n"
+      "  gemloupe show gemma-4-E2B\n"
       "  gemloupe show gemma.gguf --json | jq -r '.. | .values? // empty | .[].name'");
   show->callback([command] {
     Plan plan = command->model.plan();

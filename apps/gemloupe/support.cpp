@@ -19,7 +19,8 @@ void add_support(CLI::App& app, const Globals&) {
   support->add_option("--html", command->html, "Write a page instead");
   support->footer(
       "For each value its layout, its meaning and where in the forward pass it is read; for a value that this\n"
-      "checkpoint lacks, why. Only the config is read, no weights.\n\n"
+      "checkpoint lacks, why. Only the config is read, no weights; MODEL may also be the name or hub id of a\n"
+      "released checkpoint that is not here.\n\n"
       "Examples:\n"
       "  gemloupe support google/gemma-3-270m | less\n"
       "  gemloupe support gemma.gguf --html gemma.html");

@@ -64,7 +64,7 @@ from .errors import (  # noqa: E402
     SnapshotWritten,
     UnknownName,
 )
-from .model import StandardizedTransformer  # noqa: E402
+from .model import StandardizedTransformer, released  # noqa: E402
 from .saving import save  # noqa: E402
 
 __version__: str = _core.version
@@ -96,5 +96,6 @@ __all__ = [
     "UnknownName",
     "__version__",
     "errors",
+    "released",
     "save",
 ]

@@ -23,6 +23,11 @@ _log = logging.getLogger("gemloupe")
 PromptLike = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | torch.Tensor | Mapping[str, Any]
 
 
+def released() -> dict[str, list[str]]:
+    """The released checkpoints whose configs ship with gemloupe, and the hub ids of each: what `from_config` takes by name."""
+    return {name: hub_ids for name, hub_ids, _ in _core.released()}
+
+
 class StandardizedTransformer(Module):
     """A Gemma checkpoint with one name, one layout and one meaning for each value in its forward pass.
 
@@ -33,7 +38,7 @@ class StandardizedTransformer(Module):
         device: where weights and runs live, as libtorch names it.
         attn_implementation: ``"eager"`` is the reference's operations, bit for bit; None or ``"sdpa"`` is the fused default.
         revision: branch, tag or commit of a hub id.
-        dispatch: accepted for compatibility: weights are mapped, and read when a run needs them.
+        dispatch: False reads config.json alone, as `from_config` does: names, shapes and sizes, nothing that runs.
         task: ``"text-generation"`` or None.
         dequantize: quantised weights are widened at load; None and True say so.
         final_logit_softcapping: ``"default"``, ``"config"``, None for no cap, or a number.
@@ -46,7 +51,7 @@ class StandardizedTransformer(Module):
 
     def __init__(
         self,
-        path_or_id: str | os.PathLike,
+        path_or_id: str | os.PathLike | Mapping[str, Any],
         *,
         dtype: str | torch.dtype | None = None,
         device: str | torch.device = "cpu",
@@ -71,10 +76,34 @@ class StandardizedTransformer(Module):
         options.final_logit_softcapping = "none" if final_logit_softcapping is None else str(final_logit_softcapping)
         options.threads = threads
         options.ignore_config_keys = list(ignore_config_keys)
-        own = self.__dict__
-        own["_core"] = core = _core.Model.load(os.fspath(path_or_id), options)
+        if isinstance(path_or_id, Mapping):
+            if dispatch:
+                raise BadOption("a config has no weights to load: use StandardizedTransformer.from_config(config).")
+            core = _core.Model.of_config(dict(path_or_id), "config", options)
+        else:
+            load = _core.Model.load if dispatch else _core.Model.without_weights
+            core = load(os.fspath(path_or_id), options)
         for warning in core.plan.warnings:
             warnings.warn(warning, stacklevel=2)
+        self._adopt(core)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any] | str | os.PathLike, **options: Any) -> StandardizedTransformer:
+        """A model without weights: ``print(model)``, ``support()``, config, sizes, modules and parameters' shapes.
+
+        Args:
+            config: the contents of a config.json, a path or hub id as the constructor takes it, or a released checkpoint's
+                name, ``"gemma-3-4b"`` or ``"google/gemma-3-4b-pt"``: those configs ship with gemloupe.
+            options: the constructor's.
+
+        Raises:
+            NotFound, BadConfig, BadOption; a run raises NotFound: there are no weights.
+        """
+        return cls(config, **{**options, "dispatch": False})
+
+    def _adopt(self, core: _core.Model) -> None:
+        own = self.__dict__
+        own["_core"] = core
         own["_local"] = threading.local()
         own["_infos"] = core.plan.modules
         own["_row_table"] = core.plan.rows
@@ -156,10 +185,6 @@ class StandardizedTransformer(Module):
 
     def _row(self, name: str) -> int:
         return self._core.plan.find_row(name)
-
-    @staticmethod
-    def _standard_path(native: str) -> str:
-        return native.removeprefix("model.")
 
     def _tracers(self) -> list[Tracer]:
         try:

@@ -37,6 +37,17 @@ void bind_model(py::module_& m) {
 
   py::class_<Model>(m, "Model")
       .def_static("load", &Model::load, py::arg("path_or_id"), py::arg("options"), Unlocked())
+      .def_static("without_weights", py::overload_cast<const std::string&, const LoadOptions&>(&Model::without_weights),
+                  py::arg("path_or_name"), py::arg("options"), Unlocked())
+      .def_static(
+          "of_config",
+          [](const py::dict& config, const std::string& where, const LoadOptions& options) {
+            const json parsed = from_python(config);
+            py::gil_scoped_release unlocked;
+            return Model::without_weights(parsed, where, options);
+          },
+          py::arg("config"), py::arg("where"), py::arg("options"))
+      .def_property_readonly("has_weights", &Model::has_weights)
       .def_property_readonly("plan", &Model::plan, py::return_value_policy::reference_internal)
       .def_property_readonly("path", &Model::path)
       .def_property_readonly("attn_implementation", &Model::attn_implementation)
@@ -45,7 +56,7 @@ void bind_model(py::module_& m) {
       .def_property_readonly("digest", [](const Model& model) { return model.checkpoint().digest(); })
       .def_property_readonly("end_tokens", &Model::end_tokens)
       .def_property_readonly("pad_token", &Model::pad_token)
-      .def("weight", [](const Model& model, WeightId id) { return model.weights().at(id); })
+      .def("weight", &Model::weight)
       .def("prompt", &Model::prompt, Unlocked())
       .def("trace", py::overload_cast<const Prompt&>(&Model::trace, py::const_), Unlocked())
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())

@@ -1,5 +1,6 @@
 // Renderings of the plan: print(model) and support().
 #include "bindings.h"
+#include "gemloupe/family/released.h"
 #include "gemloupe/model.h"
 #include "gemloupe/report/document.h"
 #include "gemloupe/report/printout.h"
@@ -17,6 +18,11 @@ void bind_report(py::module_& m) {
       .def("to_json", [](const Document& d) { return to_python(to_json(d)); })
       .def("_repr_html_", [](const Document& d) { return to_html(d); })
       .def("__repr__", [](const Document& d) { return to_text(d); });
+  m.def("released", [] {
+    py::list out;
+    for (const Released& one : released()) out.append(py::make_tuple(one.name, one.hub_ids, to_python(one.config)));
+    return out;
+  });
   m.def("printout", [](const Model& model) { return printout(model.plan()); });
   m.def("support", [](const Model& model) { return support(model.plan()); });
 }

@@ -280,7 +280,7 @@ def test_show_names_every_parameter(zoo, folder):
 
 def test_support_speaks_of_every_value(gemma_1b, tmp_path):
     said = run_json("support", gemma_1b)
-    assert list(said) == ["model", "blocks", "values", "identity", "config", "notes"]
+    assert list(said) == ["model", "blocks", "values", "identity", "config", "notes", "more_config"]
     assert said["model"]["model.qk_head_dim"] == 256
     assert {kind["kind"]: kind["layers"] for kind in said["blocks"]}["full_attention"] == "5, 11, 17, 23"
     shown = re.findall(r"\((\w+)\)(?: ->|: \[)", run("show", gemma_1b))

@@ -5,10 +5,12 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/family/family.h"
+#include "gemloupe/family/released.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -63,6 +65,26 @@ at::ScalarType standard_dtype(const Checkpoint& checkpoint, const Plan& plan) {
   return configured.is_string() ? parse_dtype(configured.get<std::string>()) : own_dtype(checkpoint);
 }
 
+/// The dtype that a model is loaded in is all of its configs'.
+void set_dtype(Plan& plan, at::ScalarType dtype) {
+  const std::string name = dtype_name(dtype);
+  json& config = plan.config.attributes();
+  config["dtype"] = plan.text_config.attributes()["dtype"] = name;
+  for (auto& [key, value] : config.items())
+    if (key.ends_with("_config") && value.is_object() && value.contains("dtype")) value["dtype"] = name;
+}
+
+/// A setting of generation: a multimodal config leaves it to its text model's.
+json setting(const Plan& plan, const char* key) {
+  const json own = plan.config.attributes().value(key, json());
+  return own.is_null() ? plan.text_config.attributes().value(key, json()) : own;
+}
+
+bool is_there(const std::string& path_or_id) {
+  std::error_code ignored;
+  return std::filesystem::exists(path_or_id, ignored);
+}
+
 at::Device parse_device(const std::string& name) {
   std::optional<at::Device> device;
   try {
@@ -86,9 +108,44 @@ Plan plan_of(const json& config, const std::string& where, const LoadOptions& op
 
 Plan plan_of(const Checkpoint& checkpoint, const LoadOptions& options) {
   Plan plan = plan_of_checkpoint(checkpoint, options);
-  at::ScalarType dtype = options.dtype ? parse_dtype(*options.dtype) : standard_dtype(checkpoint, plan);
-  plan.config.attributes()["dtype"] = dtype_name(dtype);
+  set_dtype(plan, options.dtype ? parse_dtype(*options.dtype) : standard_dtype(checkpoint, plan));
   return plan;
+}
+
+Plan plan_of(const std::string& path_or_name, const LoadOptions& options) {
+  return Model::without_weights(path_or_name, options).plan();
+}
+
+Model Model::without_weights(const json& config, const std::string& where, const LoadOptions& options) {
+  Plan plan = plan_of(config, where, options);
+  if (options.dtype) set_dtype(plan, parse_dtype(*options.dtype));
+  Model model;
+  model.path_ = where;
+  model.attn_implementation_ = options.attn_implementation.empty() ? "sdpa" : options.attn_implementation;
+  model.lazy_ = std::make_shared<Lazy>();
+  model.plan_ = std::make_shared<const Plan>(std::move(plan));
+  return model;
+}
+
+Model Model::without_weights(const std::string& path_or_name, const LoadOptions& options) {
+  recipe_options(options);
+  const Released* released = is_there(path_or_name) ? nullptr : find_released(path_or_name);
+  std::shared_ptr<Checkpoint> checkpoint;
+  try {
+    checkpoint =
+        std::make_shared<Checkpoint>(Checkpoint::open(path_or_name, options.revision, Checkpoint::Weights::Optional));
+  } catch (const NotFound& error) {
+    if (released) return without_weights(released->config, released->name, options);
+    const std::string near = near_released(path_or_name);
+    throw NotFound(error.what() + (near.empty() ? near : " Of the released checkpoints, did you mean " + near + "?"));
+  }
+  Model model;
+  model.path_ = path_or_name;
+  model.attn_implementation_ = options.attn_implementation.empty() ? "sdpa" : options.attn_implementation;
+  model.lazy_ = std::make_shared<Lazy>();
+  model.plan_ = std::make_shared<const Plan>(plan_of(*checkpoint, options));
+  model.checkpoint_ = std::move(checkpoint);
+  return model;
 }
 
 Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
@@ -108,21 +165,45 @@ Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
   model.checkpoint_ = std::make_shared<Checkpoint>(Checkpoint::open(path_or_id, options.revision));
   Plan plan = plan_of_checkpoint(*model.checkpoint_, options);
   at::ScalarType chosen = dtype ? *dtype : standard_dtype(*model.checkpoint_, plan);
-  plan.config.attributes()["dtype"] = dtype_name(chosen);
+  set_dtype(plan, chosen);
   model.plan_ = std::make_shared<const Plan>(std::move(plan));
   model.weights_ = std::make_shared<const Weights>(Weights::bind(*model.plan_, *model.checkpoint_, chosen, device));
   return model;
 }
 
+const std::shared_ptr<const Weights>& Model::shared_weights() const {
+  if (!weights_)
+    throw NotFound(
+        "'" + path_ +
+        "' has no weights here: it was made of a config alone (from_config, dispatch=False), which gives names, "
+        "shapes and sizes. Load a checkpoint to run it.");
+  return weights_;
+}
+
+at::Tensor Model::weight(WeightId id) const {
+  if (weights_) return weights_->at(id);
+  const WeightSlot& slot = plan_->weights.at(static_cast<size_t>(id));
+  const json& dtype = plan_->config.attributes()["dtype"];
+  return at::empty(slot.shape, at::TensorOptions().device(at::kMeta).dtype(
+                                   dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : at::kFloat));
+}
+
+const Checkpoint& Model::checkpoint() const {
+  if (!checkpoint_)
+    throw NotFound("'" + path_ + "' is a config alone: it has no tokenizer and no files. Load a checkpoint.");
+  return *checkpoint_;
+}
+
 const TokenizerFiles& Model::tokenizer_files() const {
-  return checkpoint_->tokenizer_files();
+  return checkpoint().tokenizer_files();
 }
 const json& Model::generation_config() const {
-  return checkpoint_->generation_config();
+  static const json none;
+  return checkpoint_ ? checkpoint_->generation_config() : none;
 }
 
 const Tokenizer& Model::tokenizer() const {
-  std::call_once(lazy_->once, [&] { lazy_->tokenizer = Tokenizer::load(checkpoint_->tokenizer_files()); });
+  std::call_once(lazy_->once, [&] { lazy_->tokenizer = Tokenizer::load(tokenizer_files()); });
   return *lazy_->tokenizer;
 }
 
@@ -133,25 +214,27 @@ Prompt Model::prompt(const std::string& text) const {
 }
 
 Trace Model::trace(const Prompt& prompt) const {
-  return Trace(plan_, weights_, check_prompt(prompt, plan_->sizes.vocab_size, weights_->device()), eager());
+  const auto& weights = shared_weights();
+  return Trace(plan_, weights, check_prompt(prompt, plan_->sizes.vocab_size, weights->device(), plan_->first_position),
+               eager());
 }
 
 at::Tensor Model::project_on_vocab(const at::Tensor& hidden) const {
   if (!hidden.defined() || hidden.dim() < 1 || hidden.size(-1) != plan_->sizes.hidden_size)
     throw BadValue("project_on_vocab takes hidden states [..., " + std::to_string(plan_->sizes.hidden_size) + "].");
+  const auto& weights = shared_weights();
   // The final norm is the step before the head.
   Position norm = plan_->head - 1;
   Slot from = plan_->steps[static_cast<size_t>(norm)].inputs[0].slot;
   PassInputs none{at::zeros({1, 1}, at::kLong), at::ones({1, 1}, at::kLong), at::zeros({1, 1}, at::kLong)};
-  Cursor cursor(plan_, weights_, none, eager());
-  return cursor.apply(norm, plan_->row(plan_->logits).position, from, hidden.to(weights_->device(), weights_->dtype()));
+  Cursor cursor(plan_, weights, none, eager());
+  return cursor.apply(norm, plan_->row(plan_->logits).position, from, hidden.to(weights->device(), weights->dtype()));
 }
 
 std::vector<int64_t> Model::end_tokens() const {
   const json& configured = generation_config();
-  const json& from = configured.is_object() && configured.contains("eos_token_id")
-                         ? configured["eos_token_id"]
-                         : plan_->config.attributes()["eos_token_id"];
+  const json from = configured.is_object() && configured.contains("eos_token_id") ? configured["eos_token_id"]
+                                                                                  : setting(*plan_, "eos_token_id");
   std::vector<int64_t> ends;
   if (from.is_number_integer()) ends.push_back(from.get<int64_t>());
   if (from.is_array())
@@ -161,16 +244,18 @@ std::vector<int64_t> Model::end_tokens() const {
 }
 
 int64_t Model::pad_token() const {
-  auto pad = plan_->config.optional_integer("pad_token_id");
-  return pad && *pad >= 0 ? *pad : 0;
+  const json pad = setting(*plan_, "pad_token_id");
+  return pad.is_number_integer() && pad.get<int64_t>() >= 0 ? pad.get<int64_t>() : 0;
 }
 
 at::Tensor Model::generate(const Prompt& prompt, GenerateOptions options) const {
   if (options.end_tokens.empty())
     for (int64_t id : end_tokens()) options.end_tokens.insert(id);
   options.pad = pad_token();
-  return gemloupe::generate(plan_, weights_, check_prompt(prompt, plan_->sizes.vocab_size, weights_->device()), eager(),
-                            options);
+  const auto& weights = shared_weights();
+  return gemloupe::generate(plan_, weights,
+                            check_prompt(prompt, plan_->sizes.vocab_size, weights->device(), plan_->first_position),
+                            eager(), options);
 }
 
 }  // namespace v0

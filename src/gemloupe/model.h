@@ -34,8 +34,17 @@ class Model {
   /// A folder, a .gguf file or a hub id in the local cache. Errors: NotFound, BadCheckpoint, BadConfig, BadOption.
   static Model load(const std::string& path_or_id, const LoadOptions& options = {});
 
+  /// Names, shapes, sizes and config alone: nothing is read but config.json, and nothing runs. A checkpoint as `load`
+  /// takes it, or the name of a released one. Errors: as `load`.
+  static Model without_weights(const std::string& path_or_name, const LoadOptions& options = {});
+  static Model without_weights(const json& config, const std::string& where, const LoadOptions& options = {});
+
   const Plan& plan() const { return *plan_; }
-  const Weights& weights() const { return *weights_; }
+  /// Errors: NotFound where there are none.
+  const Weights& weights() const { return *shared_weights(); }
+  bool has_weights() const { return weights_ != nullptr; }
+  /// One weight; of a model without weights a tensor that has a shape and a dtype only.
+  at::Tensor weight(WeightId id) const;
   const std::string& path() const { return path_; }
   const std::string& attn_implementation() const { return attn_implementation_; }
   bool eager() const { return attn_implementation_ == "eager"; }
@@ -44,7 +53,8 @@ class Model {
   const Tokenizer& tokenizer() const;
   const TokenizerFiles& tokenizer_files() const;
   const json& generation_config() const;
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  /// Errors: NotFound where the model was made of a config.
+  const Checkpoint& checkpoint() const;
 
   /// A run that the caller pulls. Errors: BadPrompt.
   Trace trace(const std::string& text) const { return trace(prompt(text)); }
@@ -62,6 +72,7 @@ class Model {
 
  private:
   struct Lazy;
+  const std::shared_ptr<const Weights>& shared_weights() const;
   std::string path_, attn_implementation_;
   std::shared_ptr<Checkpoint> checkpoint_;
   std::shared_ptr<const Plan> plan_;
@@ -73,6 +84,8 @@ class Model {
 Plan plan_of(const json& config, const std::string& where, const LoadOptions& options = {});
 /// The plan that Model::load would run, without reading a weight. Errors: BadConfig, NotFound.
 Plan plan_of(const Checkpoint& checkpoint, const LoadOptions& options = {});
+/// Of a checkpoint as Model::load takes it, else of the released one with this name or hub id.
+Plan plan_of(const std::string& path_or_name, const LoadOptions& options = {});
 
 }  // namespace v0
 }  // namespace gemloupe

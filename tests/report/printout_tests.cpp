@@ -45,17 +45,22 @@ TEST_CASE("alike blocks are one entry, moved values come first, absent ones are 
 TEST_CASE("for machines: parameters with shapes and ties, values, why one is absent") {
   json tree = printout_json(test::tiny_plan());
   CHECK(tree["class"] == "TinyForCausalLM");
-  const json& head = tree["modules"][0];
+  CHECK(tree["family"] == "tiny");
+  CHECK(tree["parameter_count"] == 16 * 4 + 2 * 4 * 4 + 8 * 4);
+  REQUIRE(tree["modules"].size() == 2);  // as the reference has them: containers too
+  const json& head = tree["modules"][1];
   CHECK(head["path"] == "lm_head");
   CHECK(head["parameters"][0]["shape"] == json{16, 4});
   CHECK(head["parameters"][0]["tied_to"] == "model.embed_tokens.weight");
-  const json& layers = tree["modules"][2];
+  const json& layers = tree["modules"][0]["modules"][1];
+  CHECK(layers["path"] == "layers");
   CHECK(layers["native_path"] == "model.layers");
   REQUIRE(layers["modules"].size() == 3);
   const json& values = layers["modules"][0]["modules"][0]["values"];
   CHECK(values[0]["name"] == "layers.0.mlp.mlp_neurons");
   CHECK(values[0]["absent"] == "its <first> block has none");
   CHECK(values[1]["axes"] == json{"batch", "seq", "hidden_size"});
+  CHECK(values[1]["sizes"] == json{nullptr, nullptr, 4});
 }
 
 }  // namespace gemloupe

@@ -24,16 +24,23 @@ constexpr const char* kStandardModules[] = {"lm_head", "embed_tokens", "layers",
 struct HostedValue {
   const ValueSpec* spec;
   std::string meaning;
-  std::string absent;  // why, where this checkpoint has none
+  std::vector<int64_t> sizes;
+  const Absence* absent = nullptr;  // where this checkpoint, or a text prompt, has none
 };
+
+int64_t count_of(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return count;
+}
 
 class Printer {
  public:
   explicit Printer(const Plan& plan) : plan_(plan) {
     for (const Row& row : plan.rows)
-      if (row.spec) add(row.name, {row.spec, row.meaning, ""});
+      if (row.spec) add(row.name, {row.spec, row.meaning, row.sizes});
     for (const Absence& absence : plan.absences)
-      if (absence.of_family) add(absence.name, {absence.spec, std::string(absence.spec->meaning), absence.reason});
+      if (absence.of_family) add(absence.name, {absence.spec, absence.meaning, absence.sizes, &absence});
     for (auto& [host, list] : hosted_) sort(list);
   }
 
@@ -51,21 +58,13 @@ class Printer {
     return join(lines, "\n");
   }
 
-  json machine(ModuleId id, const std::string& path) const {
-    const Module& module = plan_.module(id);
-    json out = {{"path", path}, {"native_path", module.path}, {"class", module.class_name}};
-    if (!module.summary.empty()) out["summary"] = module.summary;
-    for (const auto& [name, weight] : module.weights) {
-      const WeightSlot& slot = plan_.weights[static_cast<size_t>(weight)];
-      json parameter = {{"name", slot.name}, {"shape", slot.shape}};
-      if (slot.tied_to) parameter["tied_to"] = plan_.weights[static_cast<size_t>(*slot.tied_to)].name;
-      out["parameters"].push_back(std::move(parameter));
-    }
-    for (const HostedValue& value : values_of(id)) out["values"].push_back(machine(value, path));
-    for (ModuleId child : children_of(id)) {
-      const std::string& name = plan_.module(child).name;
-      out["modules"].push_back(machine(child, path.empty() ? name : path + "." + name));
-    }
+  json machine() const {
+    json out = machine(0);
+    out["family"] = plan_.family;
+    int64_t parameters = 0;
+    for (const WeightSlot& slot : plan_.weights)
+      if (!slot.tied_to && !slot.buffer) parameters += count_of(slot.shape);
+    out["parameter_count"] = parameters;
     return out;
   }
 
@@ -96,28 +95,36 @@ class Printer {
                      [&](const HostedValue& a, const HostedValue& b) { return rank(a) < rank(b); });
   }
 
+  // Every module once, where the reference has it.
+  json machine(ModuleId id) const {
+    const Module& module = plan_.module(id);
+    json out = {{"path", module.standard}, {"native_path", module.path}, {"class", module.class_name}};
+    if (!module.summary.empty()) out["summary"] = module.summary;
+    for (const auto& [name, weight] : module.weights) {
+      const WeightSlot& slot = plan_.weights[static_cast<size_t>(weight)];
+      json parameter = {{"name", slot.name}, {"shape", slot.shape}};
+      if (slot.buffer) parameter["buffer"] = true;
+      if (slot.tied_to) parameter["tied_to"] = plan_.weights[static_cast<size_t>(*slot.tied_to)].name;
+      out["parameters"].push_back(std::move(parameter));
+    }
+    for (const HostedValue& value : values_of(id)) out["values"].push_back(machine(value, module.standard));
+    for (ModuleId child : module.children) out["modules"].push_back(machine(child));
+    return out;
+  }
+
   const std::vector<HostedValue>& values_of(ModuleId id) const {
     static const std::vector<HostedValue> none;
     auto found = hosted_.find(id);
     return found == hosted_.end() ? none : found->second;
   }
 
-  // Of the root, those with a standard place, wherever they hang.
-  std::vector<ModuleId> children_of(ModuleId id) const {
-    if (id != 0) return plan_.module(id).children;
-    std::vector<ModuleId> children;
-    for (const char* name : kStandardModules)
-      if (auto found = plan_.module_index.find(name); found != plan_.module_index.end())
-        children.push_back(found->second);
-    return children;
-  }
-
   Texts value_lines(ModuleId id) const {
     Texts lines;
-    for (const auto& [spec, meaning, absent] : values_of(id)) {
+    for (const HostedValue& value : values_of(id)) {
+      const ValueSpec& spec = *value.spec;
       std::string layout =
-          spec->axes.empty() ? ": " : " -> " + std::string(spec->layout) + " " + axes_text(spec->axes) + ": ";
-      lines.push_back("  (" + std::string(spec->name) + ")" + layout + meaning);
+          spec.axes.empty() ? ": " : " -> " + std::string(spec.layout) + " " + axes_text(spec.axes) + ": ";
+      lines.push_back("  (" + std::string(spec.name) + ")" + layout + value.meaning);
     }
     return lines;
   }
@@ -127,6 +134,8 @@ class Printer {
     Texts inside;
     if (module.class_name == "ModuleList") {
       inside = list_lines(module);
+    } else if (!module.shown.empty()) {
+      for (const auto& [name, child] : module.shown) append(inside, named(name, module_lines(child)));
     } else {
       for (ModuleId child : module.children) append(inside, named(plan_.module(child).name, module_lines(child)));
     }
@@ -159,8 +168,11 @@ class Printer {
     std::string name = (host.empty() ? "" : host + ".") + std::string(value.spec->name);
     json axes = json::array();
     for (Axis axis : value.spec->axes) axes.push_back(name_of(axis));
-    json out = {{"name", name}, {"layout", value.spec->layout}, {"axes", axes}, {"meaning", value.meaning}};
-    if (!value.absent.empty()) out["absent"] = value.absent;
+    json sizes = json::array();
+    for (int64_t size : value.sizes) sizes.push_back(size > 0 ? json(size) : json());  // null: the run decides
+    json out = {
+        {"name", name}, {"layout", value.spec->layout}, {"axes", axes}, {"sizes", sizes}, {"meaning", value.meaning}};
+    if (value.absent) out[value.absent->of_run ? "not_in_a_text_run" : "absent"] = value.absent->reason;
     return out;
   }
 
@@ -175,7 +187,7 @@ std::string printout(const Plan& plan) {
 }
 
 json printout_json(const Plan& plan) {
-  return Printer(plan).machine(0, "");
+  return Printer(plan).machine();
 }
 
 }  // namespace v0

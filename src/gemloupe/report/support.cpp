@@ -25,6 +25,35 @@ namespace {
 using Facts = Document::Facts;
 using Table = Document::Table;
 
+// The keys of the pages' Config tables, in their order; what a family lacks, or has as null, is left out.
+constexpr const char* kConfigKeys[] = {"architectures",
+                                       "num_hidden_layers",
+                                       "hidden_size",
+                                       "intermediate_size",
+                                       "num_attention_heads",
+                                       "num_key_value_heads",
+                                       "head_dim",
+                                       "vocab_size",
+                                       "max_position_embeddings",
+                                       "sliding_window",
+                                       "hidden_act",
+                                       "hidden_activation",
+                                       "rms_norm_eps",
+                                       "query_pre_attn_scalar",
+                                       "attn_logit_softcapping",
+                                       "final_logit_softcapping",
+                                       "tie_word_embeddings",
+                                       "dtype",
+                                       "num_kv_shared_layers",
+                                       "attention_bias",
+                                       "use_bidirectional_attention",
+                                       "enable_moe_block",
+                                       "num_experts",
+                                       "top_k_experts",
+                                       "moe_intermediate_size",
+                                       "hidden_size_per_layer_input",
+                                       "attention_k_eq_v"};
+
 // "layers.12.mlp" is "layers[i].mlp" of any block.
 std::string any_layer(const std::string& text) {
   static const std::regex layer("layers\\.[0-9]+");
@@ -72,8 +101,9 @@ class HostTables {
     for (const Row& row : plan.rows)
       if (row.spec) say(find(row.name).entry(row.spec, row.meaning).read_at, any_layer(row.read_at), row.layer);
     for (const Absence& absence : plan.absences)
-      say(find(absence.name).entry(absence.spec, std::string(absence.spec->meaning)).read_at,
-          "absent: " + absence.reason, absence.layer);
+      if (absence.of_family)
+        say(find(absence.name).entry(absence.spec, absence.meaning).read_at,
+            (absence.of_run ? "not in a text run: " : "absent: ") + absence.reason, absence.layer);
   }
 
   Document::Section section() {
@@ -163,10 +193,52 @@ Document::Section blocks_section(const Plan& plan) {
   return {"blocks", "Blocks", {table}};
 }
 
+// A key of the root's, else of the text model's.
+json configured(const Plan& plan, const std::string& key) {
+  const json own = plan.config.attributes().value(key, json());
+  return own.is_null() ? plan.text_config.attributes().value(key, json()) : own;
+}
+
+// As the pages print it: the text model's keys, a multimodal root's own first where both have one.
 Document::Section config_section(const Plan& plan) {
   Facts facts;
-  for (const auto& [key, value] : plan.config.attributes().items()) facts.entries.emplace_back(key, value);
+  for (const char* key : kConfigKeys)
+    if (json value = configured(plan, key); !value.is_null()) facts.entries.emplace_back(key, std::move(value));
   return {"config", "Config", {facts}};
+}
+
+// What the table leaves out; a part of a multimodal config is a table of its own.
+void add_rest_of_config(const Plan& plan, Document& document) {
+  Facts rest;
+  std::vector<Document::Section> parts;
+  for (const auto& [key, value] : plan.config.attributes().items()) {
+    if (key.ends_with("_config") && value.is_object()) {
+      Facts part;
+      for (const auto& [name, inside] : value.items()) part.entries.emplace_back(name, inside);
+      parts.push_back({key, "config." + key, {part}});
+    } else if (std::find(std::begin(kConfigKeys), std::end(kConfigKeys), key) == std::end(kConfigKeys) ||
+               value.is_null()) {
+      rest.entries.emplace_back(key, value);
+    }
+  }
+  document.sections.push_back({"more_config", "The other config keys", {rest}});
+  for (Document::Section& part : parts) document.sections.push_back(std::move(part));
+}
+
+void add_vision_section(const Plan& plan, Document& document) {
+  if (!plan.vision) return;
+  const Sizes& s = plan.vision->sizes;
+  const std::pair<const char*, json> all[] = {{"num_layers", plan.vision->num_layers},
+                                              {"vision_hidden_size", s.vision_hidden_size},
+                                              {"num_heads", s.num_heads},
+                                              {"head_dim", s.head_dim},
+                                              {"intermediate_size", s.intermediate_size},
+                                              {"patch_size", plan.vision->patch_size},
+                                              {"image_size", plan.vision->image_size}};
+  Facts facts;
+  for (const auto& [name, value] : all)
+    if (value != 0) facts.entries.emplace_back(std::string("model.vision.") + name, value);
+  document.sections.push_back({"vision", "Vision Config", {facts}});
 }
 
 Document::Section notes_section(const Plan& plan) {
@@ -185,7 +257,9 @@ Document support(const Plan& plan) {
   if (!plan.identity.empty())
     document.sections.push_back({"identity", "The identity", {Document::Lines{plan.identity}}});
   document.sections.push_back(config_section(plan));
+  add_vision_section(plan, document);
   if (!plan.notes.empty()) document.sections.push_back(notes_section(plan));
+  add_rest_of_config(plan, document);
   return document;
 }
 
