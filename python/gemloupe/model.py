@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from . import _core
 from .config import Config
 from .errors import BadOption, BadPrompt, OutsideTrace
 from .modules import Module, build_tree
+from .saving import open_tracers
 from .tokenizer import Tokenizer
 from .tracing import Tracer
 
@@ -75,13 +75,13 @@ class StandardizedTransformer(Module):
         own["_core"] = core = _core.Model.load(os.fspath(path_or_id), options)
         for warning in core.plan.warnings:
             warnings.warn(warning, stacklevel=2)
-        own["_local"] = threading.local()
         own["_infos"] = core.plan.modules
         own["_row_table"] = core.plan.rows
         own["_row_index"] = core.plan.row_index
-        own["_lazy_rows"] = {own["_row_index"]["logits"], own["_row_index"]["lm_head_output"]}
         own["_probabilities_row"] = own["_row_index"]["next_token_probs"]
         own["_input_size_row"] = own["_row_index"]["input_size"]
+        lazy = {own["_row_index"]["logits"], own["_row_index"]["lm_head_output"]}
+        own["_special_rows"] = lazy | {own["_probabilities_row"], own["_input_size_row"]}
         own["config"] = Config(core.plan.config)
         own.update(core.plan.sizes)
         own["num_layers"] = len(core.plan.layer_sizes)
@@ -161,21 +161,14 @@ class StandardizedTransformer(Module):
     def _standard_path(native: str) -> str:
         return native.removeprefix("model.")
 
-    def _tracers(self) -> list[Tracer]:
-        try:
-            return self._local.tracers
-        except AttributeError:
-            self._local.tracers = []
-            return self._local.tracers
-
     def _tracer(self, name: str) -> Tracer:
-        tracers = self._tracers()
-        if not tracers:
-            raise OutsideTrace(
-                f"'{name}' exists while a run goes on: read and write it inside `with model.trace(prompt):`, and .save() what is "
-                "needed afterwards."
-            )
-        return tracers[-1]
+        for tracer in reversed(open_tracers()):  # those of other models may be open, too
+            if tracer._model is self:
+                return tracer
+        raise OutsideTrace(
+            f"'{name}' exists while a run goes on: read and write it inside `with model.trace(prompt):`, and .save() what is "
+            "needed afterwards."
+        )
 
     def _prompt(self, prompt: PromptLike, attention_mask: Any = None, position_ids: Any = None) -> _core.Prompt:
         if isinstance(prompt, _core.Prompt):

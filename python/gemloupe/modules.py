@@ -60,6 +60,23 @@ class NativeModule:
         return f"<{self._info['class_name']} '{self._info['path']}'>"
 
 
+class _Attribute:
+    """A value or a port where Python finds it first: through ``__getattr__``, which is called when all else has failed, an access
+    costs three times as much. A module that has none of that name goes on there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, module: Any, owner: type | None = None) -> Any:
+        if module is None:
+            return self
+        if (row := module._rows.get(self._name)) is not None:
+            return module._model._tracer(row[1])._read(row[0], row[1])
+        if (part := module._parts.get(self._name)) is not None:
+            return module._model._tracer(part[1])._read_part(part[0], part[1])
+        raise AttributeError(self._name)
+
+
 class Module:
     """A native module of the reference, with its ports and the standard values that lie at it.
 
@@ -88,10 +105,6 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if (row := own["_rows"].get(name)) is not None:
-            return own["_model"]._tracer(row[1])._read(*row)
-        if (part := own["_parts"].get(name)) is not None:
-            return own["_model"]._tracer(part[1])._read_part(*part)
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
         for weight, slot in own["_info"]["weights"]:
@@ -132,6 +145,8 @@ class Module:
 
     # ---------------------------------------------------------------------------------------------------- otherwise
 
+    input, output = _Attribute("input"), _Attribute("output")
+
     def _unknown(self, name: str) -> Exception:
         full = self._name(name)
         if name.startswith("__"):
@@ -145,7 +160,8 @@ class Module:
         return UnknownName(f"'{full}' is no attribute")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.__dict__, *self._rows, *self._parts]
+        others = {name for name, found in vars(Module).items() if isinstance(found, _Attribute)}
+        return [*(set(super().__dir__()) - others), *self.__dict__, *self._rows, *self._parts]
 
     def __repr__(self) -> str:
         return f"<{self._info['class_name']} '{self._path}'>"
@@ -193,6 +209,8 @@ def build_tree(root: Module) -> None:
         if row.is_value:
             host, _, name = row.name.rpartition(".")
             by_path[host]._rows[name] = (row_id, row.name)
+            if not hasattr(Module, name):
+                setattr(Module, name, _Attribute(name))
     for layer, sizes in enumerate(model._core.plan.layer_sizes):
         for part in ("", ".self_attn", ".mlp"):
             if host := by_path.get(f"layers.{layer}{part}"):

@@ -12,9 +12,6 @@ from typing import Any
 
 import torch
 
-from . import _core
-from .errors import SnapshotWritten
-
 _active = threading.local()  # .traces: the tracers open in this thread, innermost last
 
 
@@ -24,25 +21,6 @@ def open_tracers() -> list:
     except AttributeError:
         _active.traces = []
         return _active.traces
-
-
-class Snapshots:
-    """The snapshots of one trace, with the version each had when it was taken."""
-
-    def __init__(self) -> None:
-        self._taken: list[tuple[_core.VersionWatch, str]] = []
-
-    def add(self, tensor: torch.Tensor, name: str) -> None:
-        # A watch outlives its tensor without keeping its memory: what was written and dropped is found, too.
-        self._taken.append((_core.VersionWatch(tensor), name))
-
-    def check(self) -> None:
-        for watch, name in self._taken:
-            if watch.written:
-                raise SnapshotWritten(
-                    f"what .save() returned ('{name}') was written inside its own trace. A snapshot is not the model's value: "
-                    f"to edit the run write '{name}' itself, to compute on the side write to a .clone()."
-                )
 
 
 def _references_of_a_temporary() -> int:
@@ -64,13 +42,10 @@ def save(tensor: Any) -> Any:
 
 
 def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
-    tracers = open_tracers()
-    if not tracers:
+    if not (tracers := open_tracers()):
         return tensor
     tracer = tracers[-1]
-    taken = tensor.clone() if held else tracer._core.snapshot(tensor)
-    tracer._snapshots.add(taken, tracer._last_name)
-    return taken
+    return tracer._snapshots.take(tracer._core, tensor, held, tracer._last_name)
 
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import BadValue, OutOfOrder
+from . import _core
+from .errors import BadValue, OutOfOrder, SnapshotWritten
 from .rows import LogitRows
-from .saving import NamedOutput, SavedSize, SavedTuple, Snapshots, open_tracers
+from .saving import NamedOutput, SavedSize, SavedTuple, open_tracers
 
 if TYPE_CHECKING:
-    from . import _core
     from .model import StandardizedTransformer
 
 
@@ -23,24 +23,27 @@ class Tracer:
     def __init__(self, model: StandardizedTransformer, core: _core.Trace) -> None:
         self._model = model
         self._core = core
-        self._snapshots = Snapshots()
+        self._snapshots = _core.Snapshots()
         self._last_name = ""
-        self._last_place: tuple[CodeType, int] | None = None
+        self._last_place: tuple[CodeType, int] | None = None  # code and the instruction in it
         self._logit_rows: dict[int, LogitRows] = {}
 
     # ----------------------------------------------------------------------------------------------------- the body
 
     def __enter__(self) -> Tracer:
-        self._model._tracers().append(self)
-        open_tracers().append(self)
+        self._open = open_tracers()
+        self._open.append(self)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
-        self._model._tracers().remove(self)
-        open_tracers().remove(self)
+        self._open.remove(self)
         self._core.finish()
-        if error is None:
-            self._snapshots.check()
+        self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
+        if error is None and (written := self._snapshots.first_written()) is not None:
+            raise SnapshotWritten(
+                f"what .save() returned ('{written}') was written inside its own trace. A snapshot is not the model's value: "
+                f"to edit the run write '{written}' itself, to compute on the side write to a .clone()."
+            )
 
     def stop(self) -> None:
         """Nothing of the model runs after this; every later access in the body is refused."""
@@ -65,13 +68,14 @@ class Tracer:
 
     def _read(self, row: int, name: str) -> Any:
         model = self._model
-        if row == model._input_size_row:
-            return self.input_size
-        if row in model._lazy_rows and self._core.rows_are_lazy(row):
-            return self._rows_of(row, name)
-        if row == model._probabilities_row:
-            for rows in list(self._logit_rows.values()):
-                rows.settle()
+        if row in model._special_rows:
+            if row == model._input_size_row:
+                return self.input_size
+            if row == model._probabilities_row:
+                for rows in list(self._logit_rows.values()):
+                    rows.settle()
+            elif self._core.rows_are_lazy(row):
+                return self._rows_of(row, name)
         try:
             tensor = self._core.read(row)
         except OutOfOrder as error:
@@ -128,9 +132,10 @@ class Tracer:
     # --------------------------------------------------------------------------------------------------- for messages
 
     def _note(self, name: str) -> None:
+        # On the way of every access: the line is looked up when a message needs it, and frames between are not made.
         frame = _callers_frame()
         self._last_name = name
-        self._last_place = (frame.f_code, frame.f_lineno)
+        self._last_place = (frame.f_code, frame.f_lasti)
 
     def _placed(self, error: OutOfOrder, name: str) -> OutOfOrder:
         """The same error with the lines of the caller's code that both names stand on."""
@@ -138,13 +143,14 @@ class Tracer:
         here = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
         if self._last_place is None:
             return OutOfOrder(f"{error} ('{name}': {here})")
-        code, line = self._last_place
+        code, instruction = self._last_place
+        line = next(line for first, end, line in code.co_lines() if first <= instruction < end)
         return OutOfOrder(f"{error} ('{self._last_name}': line {line} of {code.co_filename}; '{name}': {here})")
 
 
 def _callers_frame() -> Any:
     """The innermost frame outside this package."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
+    frame = sys._getframe(4)  # _note or _placed, _read or _write, and the attribute or the method that was called
+    while frame.f_globals.get("__package__") == __package__ and (outer := frame.f_back) is not None:
+        frame = outer
     return frame

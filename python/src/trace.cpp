@@ -17,6 +17,27 @@ struct VersionWatch {
   uint32_t seen;
 };
 
+/// The snapshots of one trace, with the version each had when it was taken. A watch outlives its tensor: what was
+/// written and dropped is found, too.
+class Snapshots {
+ public:
+  /// `held`: somebody in Python still has the tensor, and could write into it. `name` is what it was read as.
+  at::Tensor take(Trace& trace, at::Tensor tensor, bool held, std::string name) {
+    py::gil_scoped_release unlocked;
+    at::Tensor taken = held ? tensor.clone() : trace.snapshot(std::move(tensor));
+    taken_.emplace_back(VersionWatch(taken), std::move(name));
+    return taken;
+  }
+  std::optional<std::string> first_written() const {
+    for (const auto& [watch, name] : taken_)
+      if (watch.written()) return name;
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<std::pair<VersionWatch, std::string>> taken_;
+};
+
 }  // namespace
 
 void bind_trace(py::module_& m) {
@@ -31,16 +52,14 @@ void bind_trace(py::module_& m) {
       .def_readonly("position_ids", &Prompt::position_ids);
   m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
 
-  py::class_<VersionWatch>(m, "VersionWatch")
-      .def(py::init<const at::Tensor&>())
-      .def_property_readonly("written", &VersionWatch::written);
+  py::class_<Snapshots>(m, "Snapshots")
+      .def(py::init<>())
+      .def("take", &Snapshots::take)
+      .def("first_written", &Snapshots::first_written);
 
   py::class_<Trace>(m, "Trace")
       .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())
       .def("write", py::overload_cast<RowId, const at::Tensor&>(&Trace::write), Unlocked())
-      // Python has counted the references: nobody else holds it.
-      .def(
-          "snapshot", [](Trace& trace, at::Tensor tensor) { return trace.snapshot(std::move(tensor)); }, Unlocked())
       .def("rows_are_lazy", &Trace::rows_are_lazy)
       .def("head_input", &Trace::head_input, Unlocked())
       .def("apply_head", &Trace::apply_head, Unlocked())
