@@ -46,7 +46,12 @@ void bind_model(py::module_& m) {
       .def_property_readonly("end_tokens", &Model::end_tokens)
       .def_property_readonly("pad_token", &Model::pad_token)
       .def("weight", [](const Model& model, WeightId id) { return model.weights().at(id); })
-      .def("prompt", &Model::prompt, Unlocked())
+      .def("prompt",
+           [](const Model& model, const py::str& text) {
+             const std::string bytes = utf8_of(text);
+             py::gil_scoped_release unlocked;
+             return model.prompt(bytes);
+           })
       .def("trace", py::overload_cast<const Prompt&>(&Model::trace, py::const_), Unlocked())
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())
       .def("generate", &generate_greedily, py::arg("prompt"), py::arg("max_new_tokens"), py::arg("end_tokens"),

@@ -8,11 +8,6 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-/// A Python string's lone surrogates are no text; they read as U+FFFD, like other bytes that are not UTF-8.
-std::string utf8_of(const py::str& text) {
-  return py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
-}
-
 py::tuple encode(const Tokenizer& tokenizer, const py::str& text, bool add_special_tokens) {
   std::string bytes = utf8_of(text);
   Encoding encoding;
