@@ -1,4 +1,4 @@
-"""model.support() and print(model) from Python; what they say is tested in tests/report and test_cli_*.py."""
+"""model.support() and print(model) from Python; what they say is tested in tests/report and test_cli.py."""
 
 import pytest
 
