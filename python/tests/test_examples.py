@@ -14,12 +14,16 @@ def folder(zoo):
     return zoo.folder("mqa")
 
 
-def example(name: str, *arguments) -> str:
+def call_example(name: str, *arguments) -> subprocess.CompletedProcess:
     folder = Path(executable()).resolve().parents[2] / "examples"
     if not folder.exists():
         pytest.skip("built without GEMLOUPE_EXAMPLES")
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([folder / name, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=alone)
+    return subprocess.run([folder / name, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=alone)
+
+
+def example(name: str, *arguments) -> str:
+    done = call_example(name, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,3 +46,11 @@ def test_the_examples_in_cpp_do_what_they_say(folder):
     number, probability, token = example("lens", folder, prompt).splitlines()[-1].split("\t")
     assert (number, token) == ("7", f'"{last["token"]}"')
     assert float(probability) == pytest.approx(last["probability"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["load", "read", "edit", "stop", "generate", "lens"])
+def test_an_error_is_a_message_and_exit_code_1(name, tmp_path):
+    prompts = {"load": 0, "edit": 2}.get(name, 1)
+    done = call_example(name, tmp_path / "none", *["it is"] * prompts)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(tmp_path / "none") in done.stderr
