@@ -1,5 +1,6 @@
 """gemloupe trace: what it reads, edits and saves against the reference; files are whole, whatever ends it."""
 
+import fcntl
 import json
 import os
 import random
@@ -197,6 +198,22 @@ def interrupted(delay: float, *arguments, stop=signal.SIGINT) -> int:
     process.send_signal(stop)
     process.communicate(timeout=60)
     return process.returncode
+
+
+def test_what_a_killed_run_left_is_removed(folder, tmp_path):
+    """A folder that a run still writes into is locked; a name that is no run's is none of ours."""
+    for name in ("x.gemloupe-12", "x.gemloupe-13", "x.gemloupe-notes", "x.gemloupe-", "y.gemloupe-12"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "logits.npy").write_text("")
+    (tmp_path / "x.gemloupe-14").symlink_to("y.gemloupe-12")
+    written = os.open(tmp_path / "x.gemloupe-13", os.O_RDONLY)
+    fcntl.flock(written, fcntl.LOCK_EX)
+    for _ in range(2):  # a new folder, and one that is there
+        run("trace", folder, LIST, "logits", "--ids", "--out", f"{tmp_path}/x/")
+        left = {"x", "x.gemloupe-13", "x.gemloupe-14", "x.gemloupe-notes", "x.gemloupe-", "y.gemloupe-12"}
+        assert set(os.listdir(tmp_path)) == left
+        assert os.listdir(tmp_path / "y.gemloupe-12")
+    os.close(written)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
