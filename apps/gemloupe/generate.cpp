@@ -44,7 +44,7 @@ struct GenerateCommand {
   std::string chat_text(const Model& loaded) const {
     const auto& chat_template = loaded.tokenizer_files().chat_template;
     if (!chat_template)
-      throw NotFound(
+      throw BadTokenizer(
           "this checkpoint has no chat template: it was not made for chats. Leave --chat out, or use an "
           "instruction-tuned one (-it).");
     json options = special_token_texts(loaded.tokenizer());

@@ -159,10 +159,11 @@ def test_generate_streams_the_text_that_it_makes(folder):
     assert compared
 
 
-def test_generate_puts_a_message_into_the_chat_template(folder):
+def test_generate_puts_a_message_into_the_chat_template(zoo, folder):
     said = run_json("generate", folder, "it is", "--chat", "-n", 1)
     text = "<bos><start_of_turn>user\nit is<end_of_turn>\n<start_of_turn>model\n"
     assert said["prompt_ids"] == run_json("tokenize", folder, text)["ids"]
+    refused(1, "generate", zoo.folder("minimal"), "it is", "--chat", words=["no chat template", "bad-tokenizer"])
 
 
 def test_a_gguf_file_is_a_model_too(zoo):
