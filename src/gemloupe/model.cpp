@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <mutex>
 
 #include "gemloupe/base/errors.h"
@@ -63,6 +64,14 @@ at::ScalarType standard_dtype(const Checkpoint& checkpoint, const Plan& plan) {
   return configured.is_string() ? parse_dtype(configured.get<std::string>()) : own_dtype(checkpoint);
 }
 
+/// A pass makes and drops temporaries of megabytes. At first glibc maps each one anew, and the kernel clears its pages:
+/// 8 % of a prefill of 512 tokens. Having seen a block of 32 MB freed, the most that it adapts to, it keeps up to 64 MB
+/// for the next ones. Where the user has set these limits nothing changes.
+void keep_freed_memory() {
+  void* volatile block = std::malloc((32U << 20U) - (64U << 10U));  // mapped, never touched
+  std::free(block);
+}
+
 at::Device parse_device(const std::string& name) {
   std::optional<at::Device> device;
   try {
@@ -101,6 +110,7 @@ Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
       throw BadOption("threads must be 1 or more, but it is " + std::to_string(*options.threads) + ".");
     at::set_num_threads(*options.threads);
   }
+  keep_freed_memory();
   Model model;
   model.path_ = path_or_id;
   model.attn_implementation_ = options.attn_implementation.empty() ? "sdpa" : options.attn_implementation;
