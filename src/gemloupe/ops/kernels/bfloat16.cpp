@@ -32,9 +32,9 @@ bool fits(const at::Tensor& tensor) {
          tensor.layout() == at::kStrided && tensor.has_storage();
 }
 
-/// Rows of the last axis lie one after another, in whatever order of the other axes.
-bool has_rows(const at::Tensor& tensor) {
-  return tensor.dim() > 0 && tensor.numel() > 0 && tensor.stride(-1) == 1 && tensor.is_non_overlapping_and_dense();
+/// The tensor, or a copy, whose rows of the last axis lie one after another, in whatever order of the other axes.
+at::Tensor with_rows(const at::Tensor& tensor) {
+  return tensor.stride(-1) == 1 && tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
 }
 
 int64_t grain(int64_t elements_a_row) {
@@ -173,15 +173,16 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, Gain gain) {
-  if (!fits(x) || !has_rows(x)) return {};
+  if (!fits(x) || x.dim() < 1 || x.numel() == 0) return {};
   const int64_t width = x.size(-1);
   const at::BFloat16* factors = nullptr;
   if (gain != Gain::None) {
     if (!fits(weight) || !weight.is_contiguous() || weight.numel() != width) return {};
     factors = weight.const_data_ptr<at::BFloat16>();
   }
-  at::Tensor out = at::empty_like(x);
-  const auto* from = x.const_data_ptr<at::BFloat16>();
+  const at::Tensor dense = with_rows(x);
+  at::Tensor out = at::empty_like(dense);
+  const auto* from = dense.const_data_ptr<at::BFloat16>();
   auto* to = out.mutable_data_ptr<at::BFloat16>();
   const float offset = gain == Gain::OnePlusWeight ? 1 : 0;
   at::parallel_for(0, x.numel() / width, grain(width), [&](int64_t begin, int64_t end) {
@@ -191,9 +192,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, G
 }
 
 at::Tensor gelu_tanh(const at::Tensor& x) {
-  if (!fits(x) || x.numel() == 0 || !x.is_non_overlapping_and_dense()) return {};
-  at::Tensor out = at::empty_like(x);
-  const auto* from = x.const_data_ptr<at::BFloat16>();
+  if (!fits(x) || x.dim() < 1 || x.numel() == 0) return {};
+  const at::Tensor dense = with_rows(x);
+  at::Tensor out = at::empty_like(dense);
+  const auto* from = dense.const_data_ptr<at::BFloat16>();
   auto* to = out.mutable_data_ptr<at::BFloat16>();
   at::parallel_for(0, x.numel(), kGrain,
                    [&](int64_t begin, int64_t end) { gelu_range(from + begin, to + begin, end - begin); });
