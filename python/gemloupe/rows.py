@@ -22,7 +22,6 @@ class LogitRows:
         self._tracer, self._row, self._name = tracer, row, name
         self._stream = tracer._core.head_input(row)
         self._parts: list[tuple[Any, torch.Tensor, int]] = []
-        self._vocab_size = tracer._model.vocab_size
 
     # ------------------------------------------------------------------------------------------------ all rows
 
@@ -83,7 +82,7 @@ class LogitRows:
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size([*self._stream.shape[:2], self._vocab_size])
+        return torch.Size([*self._stream.shape[:2], self._tracer._model.vocab_size])
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]

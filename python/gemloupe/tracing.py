@@ -37,9 +37,9 @@ class Tracer:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
         self._open.remove(self)
-        self._core.finish()
+        written = self._snapshots.end(self._core)
         self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
-        if error is None and (written := self._snapshots.first_written()) is not None:
+        if error is None and written is not None:
             raise SnapshotWritten(
                 f"what .save() returned ('{written}') was written inside its own trace. A snapshot is not the model's value: "
                 f"to edit the run write '{written}' itself, to compute on the side write to a .clone()."
@@ -133,7 +133,9 @@ class Tracer:
 
     def _note(self, name: str) -> None:
         # On the way of every access: the line is looked up when a message needs it, and frames between are not made.
-        frame = _callers_frame()
+        frame = sys._getframe(3)  # _read or _write, and the attribute or the method that was called
+        if frame.f_globals.get("__package__") == __package__:
+            frame = _callers_frame()
         self._last_name = name
         self._last_place = (frame.f_code, frame.f_lasti)
 
@@ -150,7 +152,7 @@ class Tracer:
 
 def _callers_frame() -> Any:
     """The innermost frame outside this package."""
-    frame = sys._getframe(4)  # _note or _placed, _read or _write, and the attribute or the method that was called
+    frame = sys._getframe(3)
     while frame.f_globals.get("__package__") == __package__ and (outer := frame.f_back) is not None:
         frame = outer
     return frame

@@ -28,7 +28,9 @@ class Snapshots {
     taken_.emplace_back(VersionWatch(taken), std::move(name));
     return taken;
   }
-  std::optional<std::string> first_written() const {
+  /// Ends the trace, and gives the name of a snapshot that was written in it.
+  std::optional<std::string> end(Trace& trace) const {
+    trace.finish();
     for (const auto& [watch, name] : taken_)
       if (watch.written()) return name;
     return std::nullopt;
@@ -52,10 +54,7 @@ void bind_trace(py::module_& m) {
       .def_readonly("position_ids", &Prompt::position_ids);
   m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
 
-  py::class_<Snapshots>(m, "Snapshots")
-      .def(py::init<>())
-      .def("take", &Snapshots::take)
-      .def("first_written", &Snapshots::first_written);
+  py::class_<Snapshots>(m, "Snapshots").def(py::init<>()).def("take", &Snapshots::take).def("end", &Snapshots::end);
 
   py::class_<Trace>(m, "Trace")
       .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())
