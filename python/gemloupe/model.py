@@ -102,11 +102,11 @@ class StandardizedTransformer(Module):
         Raises:
             BadPrompt: empty, ids outside the vocabulary, or a mask or positions that do not fit.
         """
-        return Tracer(self, self._core.trace(self._prompt(prompt, attention_mask, position_ids)))
+        return Tracer(self, _core.Trace(self._core, self._prompt(prompt, attention_mask, position_ids)))
 
     def __call__(self, prompt: PromptLike, **kwargs: Any) -> torch.Tensor:
         """The logits [batch, seq, vocab_size] of a run without edits."""
-        core = self._core.trace(self._prompt(prompt, **kwargs))
+        core = _core.Trace(self._core, self._prompt(prompt, **kwargs))
         logits = core.read(self._row_index["logits"])
         core.finish()
         return logits

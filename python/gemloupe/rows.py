@@ -18,9 +18,9 @@ class LogitRows:
     on as with a tensor.
     """
 
-    def __init__(self, tracer: Tracer, row: int, name: str) -> None:
+    def __init__(self, tracer: Tracer, row: int, name: str, stream: torch.Tensor) -> None:
         self._tracer, self._row, self._name = tracer, row, name
-        self._stream = tracer._core.head_input(row)
+        self._stream = stream  # what the head reads
         self._parts: list[tuple[Any, torch.Tensor, int]] = []
 
     # ------------------------------------------------------------------------------------------------ all rows

@@ -45,7 +45,7 @@ def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
     if not (tracers := open_tracers()):
         return tensor
     tracer = tracers[-1]
-    return tracer._snapshots.take(tracer._core, tensor, held, tracer._last_name)
+    return tracer._core.save(tensor, held, tracer._last_name)
 
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _core
 from .errors import BadValue, OutOfOrder, SnapshotWritten
 from .rows import LogitRows
 from .saving import NamedOutput, SavedSize, SavedTuple, open_tracers
 
 if TYPE_CHECKING:
+    from . import _core
     from .model import StandardizedTransformer
 
 
@@ -23,7 +23,6 @@ class Tracer:
     def __init__(self, model: StandardizedTransformer, core: _core.Trace) -> None:
         self._model = model
         self._core = core
-        self._snapshots = _core.Snapshots()
         self._last_name = ""
         self._last_place: tuple[CodeType, int] | None = None  # code and the instruction in it
         self._logit_rows: dict[int, LogitRows] = {}
@@ -37,7 +36,7 @@ class Tracer:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
         self._open.remove(self)
-        written = self._snapshots.end(self._core)
+        written = self._core.end()
         self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
         if error is None and written is not None:
             raise SnapshotWritten(
@@ -67,21 +66,28 @@ class Tracer:
     # ------------------------------------------------------------------------------------------------ for the modules
 
     def _read(self, row: int, name: str) -> Any:
-        model = self._model
-        if row in model._special_rows:
-            if row == model._input_size_row:
-                return self.input_size
-            if row == model._probabilities_row:
-                for rows in list(self._logit_rows.values()):
-                    rows.settle()
-            elif self._core.rows_are_lazy(row):
-                return self._rows_of(row, name)
         try:
-            tensor = self._core.read(row)
+            value = self._read_special(row, name) if row in self._model._special_rows else None
+            if value is None:
+                value = self._core.read(row)
         except OutOfOrder as error:
             raise self._placed(error, name) from None
         self._note(name)
-        return tensor
+        return value
+
+    def _read_special(self, row: int, name: str) -> Any:
+        """Sizes, and lazy rows of logits; None where the value is read like any other."""
+        if row == self._model._input_size_row:
+            return self.input_size
+        if row == self._model._probabilities_row:
+            for rows in list(self._logit_rows.values()):
+                rows.settle()
+            return None
+        if (stream := self._core.head_input(row)) is None:
+            return None
+        if (found := self._logit_rows.get(row)) is None:
+            found = self._logit_rows[row] = LogitRows(self, row, name, stream)
+        return found
 
     def _write(self, row: int, name: str, value: torch.Tensor) -> None:
         if isinstance(value, LogitRows):
@@ -93,15 +99,6 @@ class Tracer:
         except OutOfOrder as error:
             raise self._placed(error, name) from None
         self._note(name)
-
-    def _rows_of(self, row: int, name: str) -> LogitRows:
-        if row not in self._logit_rows:
-            try:
-                self._logit_rows[row] = LogitRows(self, row, name)
-            except OutOfOrder as error:
-                raise self._placed(error, name) from None
-        self._note(name)
-        return self._logit_rows[row]
 
     def _read_part(self, part: Any, name: str) -> Any:
         """A leaf, None, or a tuple of parts, as the plan describes what a module returns or is called with."""

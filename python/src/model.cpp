@@ -52,7 +52,6 @@ void bind_model(py::module_& m) {
              py::gil_scoped_release unlocked;
              return model.prompt(bytes);
            })
-      .def("trace", py::overload_cast<const Prompt&>(&Model::trace, py::const_), Unlocked())
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())
       .def("generate", &generate_greedily, py::arg("prompt"), py::arg("max_new_tokens"), py::arg("end_tokens"),
            py::arg("on_step"));

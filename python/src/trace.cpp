@@ -17,20 +17,25 @@ struct VersionWatch {
   uint32_t seen;
 };
 
-/// The snapshots of one trace, with the version each had when it was taken. A watch outlives its tensor: what was
-/// written and dropped is found, too.
-class Snapshots {
+/// A trace with its snapshots, and the version each had when it was taken. A watch outlives its tensor: what was
+/// written and dropped is found, too. One object: each that Python makes and each call that it makes is part of a
+/// trace's cost.
+class PythonTrace : public Trace {
  public:
+  explicit PythonTrace(Trace&& trace) : Trace(std::move(trace)) {}
+
+  /// What the head reads, None where rows are not lazy.
+  at::Tensor lazy_rows_input(RowId row) { return rows_are_lazy(row) ? head_input(row) : at::Tensor(); }
+
   /// `held`: somebody in Python still has the tensor, and could write into it. `name` is what it was read as.
-  at::Tensor take(Trace& trace, at::Tensor tensor, bool held, std::string name) {
-    py::gil_scoped_release unlocked;
-    at::Tensor taken = held ? tensor.clone() : trace.snapshot(std::move(tensor));
+  at::Tensor save(at::Tensor tensor, bool held, std::string name) {
+    at::Tensor taken = held ? tensor.clone() : snapshot(std::move(tensor));
     taken_.emplace_back(VersionWatch(taken), std::move(name));
     return taken;
   }
   /// Ends the trace, and gives the name of a snapshot that was written in it.
-  std::optional<std::string> end(Trace& trace) const {
-    trace.finish();
+  std::optional<std::string> end() {
+    finish();
     for (const auto& [watch, name] : taken_)
       if (watch.written()) return name;
     return std::nullopt;
@@ -54,14 +59,16 @@ void bind_trace(py::module_& m) {
       .def_readonly("position_ids", &Prompt::position_ids);
   m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
 
-  py::class_<Snapshots>(m, "Snapshots").def(py::init<>()).def("take", &Snapshots::take).def("end", &Snapshots::end);
-
-  py::class_<Trace>(m, "Trace")
-      .def("read", py::overload_cast<RowId>(&Trace::read), Unlocked())
-      .def("write", py::overload_cast<RowId, const at::Tensor&>(&Trace::write), Unlocked())
+  py::class_<PythonTrace>(m, "Trace")
+      .def(py::init([](const Model& model, const Prompt& prompt) { return PythonTrace(model.trace(prompt)); }),
+           Unlocked())
+      .def("read", py::overload_cast<RowId>(&PythonTrace::read), Unlocked())
+      .def("write", py::overload_cast<RowId, const at::Tensor&>(&PythonTrace::write), Unlocked())
       .def("rows_are_lazy", &Trace::rows_are_lazy)
-      .def("head_input", &Trace::head_input, Unlocked())
+      .def("head_input", &PythonTrace::lazy_rows_input, Unlocked())
       .def("apply_head", &Trace::apply_head, Unlocked())
+      .def("save", &PythonTrace::save, Unlocked())
+      .def("end", &PythonTrace::end)
       .def("at", &Trace::at)
       .def("finish", &Trace::finish)
       .def_property_readonly("finished", &Trace::finished)
