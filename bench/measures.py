@@ -91,5 +91,22 @@ def traces() -> Iterator[Measure]:
         yield Measure(f"trace-one-{peer}", title, "tiny", one, bare, "added", target, repeats=20)
 
 
+def streamed() -> Iterator[Measure]:
+    """Weights three times the memory that may be filled (GEMLOUPE_MEMORY), as on a machine that they do not fit on."""
+    few = {"ids": token_ids(16, 262144)}
+    ours, disk = (
+        Side(label, peer, "pass_over_weights", few)
+        for label, peer in (("16 tokens", "streamed"), ("read once", "disk"))
+    )
+    title = "Weights 3 times the memory: a forward, beside reading the file"
+    yield Measure("streamed-speed", title, "1b", ours, disk, "speedup", 0.8, repeats=3, slow=True)
+    ours, theirs = (
+        Side("streamed", "streamed", "memory", {"text": PROMPT}),
+        Side("mapped", "gemloupe", "memory", {"text": PROMPT}),
+    )
+    title = "Weights 3 times the memory: resident memory after two forwards"
+    yield Measure("streamed-memory", title, "1b", ours, theirs, "share", -0.4, repeats=1, kind="memory", slow=True)
+
+
 def all_measures() -> list[Measure]:
-    return [*first_answers(), *memory(), *prefill(), *decode(), *traces()]
+    return [*first_answers(), *memory(), *prefill(), *decode(), *traces(), *streamed()]

@@ -25,7 +25,7 @@ def module_at(model, path: str):
 
 def is_tuple(name: str) -> bool:
     """The ports that are no single tensor have no name of their own: they are a module's attribute."""
-    return name.endswith((".inputs", ".self_attn.output"))
+    return name.endswith((".inputs", ".self_attn.output", ".router.output"))
 
 
 def read(model, tracer, name: str):

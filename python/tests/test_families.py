@@ -1,4 +1,4 @@
-"""Gemma 1 and Gemma 2 against the reference: every value and port of their plans, batches, edits, greedy tokens."""
+"""The other text families against the reference: every value and port of their plans, batches, edits, greedy tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import Checkpoint
-from helpers import assert_all_equal, read_all, standard
+from helpers import assert_all_equal, read_all, standard, within
 from reference import checkpoints
 from reference.capture import real_rows
 from reference.greedy import greedy
@@ -47,16 +47,38 @@ def test_every_standard_value_edited(other32):
     for name in model.value_names():
         if not name.startswith("layers.2.") or name.endswith(("layer_mid", "mlp_input")):
             continue  # two names of one tensor: the reference's hook on the module reaches the norm, or the MLP, alone
-        expected = other.reference().capture(ids, edits={name: lambda t: t * 1.5})["logits"]
+
+        def edit(tensor):
+            return tensor * 1.5 if tensor.is_floating_point() else tensor.flip(-1)
+
+        expected = other.reference().capture(ids, edits={name: edit})["logits"]
         with model.trace(ids) as tracer:
-            tracer.write(name, tracer.read(name) * 1.5)
+            tracer.write(name, edit(tracer.read(name)))
             found = tracer.read("logits").save()
         assert torch.equal(found, expected), name
 
 
-def test_the_default_is_the_same_attention(other32):
-    ids = other32.ids(20)
+@pytest.mark.parametrize("length", [1, 7, 20])
+def test_every_value_under_the_default(other32, length):
+    ids = other32.ids(length, seed=length)
+    expected = standard(other32.reference().capture(ids))
+    assert_all_equal(read_all(other32.model(None), expected, ids), expected, within(1e-4))
     assert (other32.model(None)(ids) - other32.reference().logits(ids)).abs().max() <= 1e-4
+
+
+def test_each_block_fed_with_the_reference_s_stream(other):
+    """In bfloat16 what one block rounds must not hide what the next one does."""
+    ids = other.ids(14, seed=14)
+    captured = other.reference().capture(ids)
+    for block in range(other.model().num_layers):
+        stream = captured[f"layers.{block}.layer_input"]
+        names = [name for name in standard(captured) if name.startswith(f"layers.{block}.")]
+        expected = {name: captured[name] for name in names}
+        with other.model().trace(ids) as tracer:
+            tracer.write(f"layers.{block}.layer_input", stream)
+            found = {name: tracer.read(name).save() for name in names if not name.endswith("layer_input")}
+        expected.pop(f"layers.{block}.layer_input")
+        assert_all_equal(found, expected)
 
 
 def test_the_released_spelling_is_the_same_model(other):

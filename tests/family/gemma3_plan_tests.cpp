@@ -135,7 +135,7 @@ TEST_CASE("gemma3: each kind of block has its own mask, window and rotary table"
     const bool full = i == 5;
     CAPTURE(i);
     CHECK(ops_in<op::Extend>(plan, path).at(0).window == (full ? std::nullopt : std::optional<int64_t>(5)));
-    CHECK(ops_in<op::Extend>(plan, path).at(0).layer == i);
+    CHECK(ops_in<op::Extend>(plan, path).at(0).cache == i);
     CHECK(ops_in<op::Scores>(plan, path).at(0).rule.window == ops_in<op::Extend>(plan, path).at(0).window);
     CHECK(ops_in<op::Scores>(plan, path).at(0).scale == std::pow(6.0, -0.5));
     const json& attributes = plan.module(plan.find_module(path)).attributes;

@@ -77,6 +77,7 @@ class Invariants {
 
   /// As many inputs, outputs and weights as the engine takes for that op.
   void arity() {
+    constexpr size_t any = 1 << 20;
     struct Arity {
       size_t inputs, outputs, least, most;
       Arity operator()(const op::Embed&) { return {1, 1, 1, 1}; }
@@ -89,19 +90,29 @@ class Invariants {
       Arity operator()(const op::Linear&) { return {1, 1, 1, 2}; }
       Arity operator()(const op::Rotate&) { return {3, 1, 0, 0}; }
       Arity operator()(const op::Extend&) { return {2, 2, 0, 0}; }
+      Arity operator()(const op::Borrow&) { return {2, 2, 0, 0}; }
       Arity operator()(const op::Scores&) { return {3, 1, 0, 0}; }
       Arity operator()(const op::Softmax&) { return {1, 1, 0, 0}; }
       Arity operator()(const op::Mix&) { return {2, 1, 0, 0}; }
       Arity operator()(const op::FusedAttention&) { return {4, 1, 0, 0}; }
       Arity operator()(const op::GeluTanh&) { return {1, 1, 0, 0}; }
-      Arity operator()(const op::Multiply&) { return {2, 1, 0, 0}; }
+      Arity operator()(const op::Multiply&) { return {any, 1, 0, 1}; }
+      Arity operator()(const op::Scale&) { return {1, 1, 0, 0}; }
+      Arity operator()(const op::Split&) { return {1, any, 0, 0}; }
+      Arity operator()(const op::RouterProbabilities&) { return {1, 1, 0, 0}; }
+      Arity operator()(const op::Route&) { return {1, 2, 1, 1}; }
+      Arity operator()(const op::ExpertsGateUp&) { return {2, 2, 1, 1}; }
+      Arity operator()(const op::ExpertsDown&) { return {3, 1, 1, 1}; }
+      Arity operator()(const op::SumSlots&) { return {2, 1, 0, 0}; }
       Arity operator()(const op::Add&) { return {2, 1, 0, 0}; }
       Arity operator()(const op::Softcap&) { return {1, 1, 0, 0}; }
       Arity operator()(const op::LastProbabilities&) { return {1, 1, 0, 0}; }
     };
     auto holds = [](const Op& op, size_t inputs, size_t outputs, size_t weights) {
       const Arity a = std::visit(Arity{}, op);
-      return inputs == a.inputs && outputs == a.outputs && weights >= a.least && weights <= a.most;
+      // A product is of two values, or of one and a weight.
+      if (std::holds_alternative<op::Multiply>(op)) return inputs + weights == 2 && inputs >= 1 && outputs == 1;
+      return inputs == a.inputs && (outputs == a.outputs || a.outputs == any) && weights >= a.least && weights <= a.most;
     };
     for (Position at = 0; at < steps(); ++at)
       need(holds(step(at).op, step(at).inputs.size(), step(at).outputs.size(), step(at).weights.size()),

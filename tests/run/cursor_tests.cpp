@@ -144,14 +144,14 @@ TEST_CASE("cursor: a replaced input reaches that operand only, until its step ha
   auto [step, index] = port.consumers.at(0);
   Cursor cursor = cursor_of(model);
   cursor.advance(port.position);
-  const at::Tensor before = cursor.get_input(step, index);
+  const at::Tensor before = cursor.get_input(step, index, {});
   CHECK(same_bits(before, cursor.get(port.value)));
-  cursor.set_input(step, index, at::zeros_like(before));
-  CHECK(cursor.get_input(step, index).eq(0).all().item<bool>());
+  cursor.set_input(step, index, {}, at::zeros_like(before));
+  CHECK(cursor.get_input(step, index, {}).eq(0).all().item<bool>());
   CHECK(same_bits(cursor.get(port.value), before));
   cursor.advance(step + 1);
   CHECK(value(cursor, model, "layers.1.self_attn.k_proj.output").eq(0).all().item<bool>());
-  CHECK(same_bits(cursor.get_input(step, index), before));  // dropped after its use
+  CHECK(same_bits(cursor.get_input(step, index, {}), before));  // dropped after its use
   cursor.advance(position_of(*model.plan, "layers.1.self_attn.v_proj.output"));
   CHECK(value(cursor, model, "layers.1.self_attn.v_proj.output").ne(0).any().item<bool>());
 }
@@ -162,9 +162,9 @@ TEST_CASE("cursor: a replaced value undoes an input that was replaced on its own
   auto [step, index] = port.consumers.at(0);
   Cursor cursor = cursor_of(model);
   cursor.advance(port.position);
-  cursor.set_input(step, index, at::zeros_like(cursor.get(port.value)));
+  cursor.set_input(step, index, {}, at::zeros_like(cursor.get(port.value)));
   cursor.set(port.value, at::ones_like(cursor.get(port.value)));
-  CHECK(cursor.get_input(step, index).eq(1).all().item<bool>());
+  CHECK(cursor.get_input(step, index, {}).eq(1).all().item<bool>());
 }
 
 TEST_CASE("cursor: an input of fused attention that is replaced on its own counts") {
@@ -172,7 +172,7 @@ TEST_CASE("cursor: an input of fused attention that is replaced on its own count
   const Position scores = position_of(*model.plan, "layers.0.self_attn.attention_queries");
   Cursor cursor = cursor_of(model);
   cursor.advance(scores);
-  cursor.set_input(scores, 0, at::zeros_like(cursor.get_input(scores, 0)));
+  cursor.set_input(scores, 0, {}, at::zeros_like(cursor.get_input(scores, 0, {})));
   cursor.advance(position_of(*model.plan, "layers.0.self_attn.output.1"));
   const at::Tensor pattern = cursor.slot(slot_of(*model.plan, "layers.0.self_attn.attention_probabilities"));
   REQUIRE(pattern.defined());
@@ -197,11 +197,11 @@ TEST_CASE("cursor: views look at the slot, and what is set through one lies in t
   CHECK(cursor.get(first)[1][2][3].eq(9).all().item<bool>());
   for (View::Kind kind : {View::Kind::Same, View::Kind::Heads, View::Kind::HeadsFirst}) {
     const at::Tensor flat = at::randn({2, 3, 12});
-    CHECK(same_bits(look_back(look(flat, {kind, 4}), {kind, 4}), flat));
+    CHECK(same_bits(look_back(look(flat, {kind, 4}), {kind, 4}, 2), flat));
   }
   const at::Tensor split = at::randn({2, 3, 5, 4});
   CHECK(look(split, {View::Kind::Flat, 4}).sizes() == at::IntArrayRef({2, 3, 20}));
-  CHECK(same_bits(look_back(look(split, {View::Kind::Flat, 4}), {View::Kind::Flat, 4}), split));
+  CHECK(same_bits(look_back(look(split, {View::Kind::Flat, 4}), {View::Kind::Flat, 4}, 2), split));
   CHECK(!look(at::Tensor(), {View::Kind::Heads, 4}).defined());
 }
 

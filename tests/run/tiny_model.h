@@ -34,7 +34,8 @@ inline json tiny_config(const json& changes = json::object()) {
   return config;
 }
 
-/// The same of every text family: Gemma 3, Gemma 2 with its capped scores, Gemma 1 without a window.
+/// The same of every text family: Gemma 3, Gemma 2 with its capped scores, Gemma 1 without a window, Gemma 4 with
+/// per-layer embeddings and borrowed keys, and with experts.
 inline std::vector<json> tiny_families() {
   json gemma2 = tiny_config({{"model_type", "gemma2"}, {"attn_logit_softcapping", 2.0}});
   gemma2.erase("sliding_window_pattern");
@@ -42,7 +43,32 @@ inline std::vector<json> tiny_families() {
   for (const char* key :
        {"sliding_window_pattern", "sliding_window", "query_pre_attn_scalar", "final_logit_softcapping"})
     gemma.erase(key);
-  return {tiny_config(), gemma2, gemma};
+  // Blocks 1 and 2 borrow what block 0 keeps, or, full ones, what they make of their own keys.
+  const json gemma4{{"model_type", "gemma4_text"},
+                    {"vocab_size", 61},
+                    {"hidden_size", 32},
+                    {"intermediate_size", 20},
+                    {"num_hidden_layers", 4},
+                    {"num_attention_heads", 4},
+                    {"num_key_value_heads", 2},
+                    {"head_dim", 6},
+                    {"global_head_dim", 8},
+                    {"sliding_window", 4},
+                    {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}};
+  json borrowing = gemma4, experts = gemma4;
+  borrowing.update({{"num_kv_shared_layers", 2},
+                    {"hidden_size_per_layer_input", 5},
+                    {"vocab_size_per_layer_input", 61},
+                    {"use_double_wide_mlp", true},
+                    {"final_logit_softcapping", 30.0}});
+  experts.update({{"hidden_size_per_layer_input", 0},
+                  {"attention_k_eq_v", true},
+                  {"num_global_key_value_heads", 1},
+                  {"enable_moe_block", true},
+                  {"num_experts", 5},
+                  {"top_k_experts", 2},
+                  {"moe_intermediate_size", 7}});
+  return {tiny_config(), gemma2, gemma, borrowing, experts};
 }
 
 inline std::shared_ptr<const Plan> tiny_plan(const json& config = tiny_config()) {

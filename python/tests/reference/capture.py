@@ -38,6 +38,9 @@ BLOCK_OUTPUTS = {
     "pre_feedforward_layernorm": "mlp_norm_output",
     "mlp.act_fn": "mlp.mlp_activation",
     "post_feedforward_layernorm": "mlp.mlp_output",
+    "post_per_layer_input_norm": "per_layer_output",
+    "router.proj": "mlp.router_logits",
+    "experts": "mlp.routed_output",
     "": "layer_output",
 }
 PRE_NORM_INPUTS = {key: value for key, value in BLOCK_INPUTS.items() if key != "pre_feedforward_layernorm"} | {
@@ -55,7 +58,7 @@ INTERIOR = ("attention_scores", "attention_probabilities")  # of the attention f
 HEADS_FIRST = tuple(f"attention_{name}" for name in ("queries", "keys", "values", "scores", "probabilities"))
 HEADS_FIRST += tuple(f"{norm}.{port}" for norm in ("q_norm", "k_norm") for port in ("input", "output"))
 READ_ONLY = ("next_token_probs", "attention_mask")
-CACHE = ("cache", "use_cache")
+CACHE = ("cache", "use_cache", "shared_kv_states", "is_causal")
 OUTSIDE = ("", "model", "model.layers", "model.rotary_emb")  # the wrapping of the blocks, not looked at
 
 Edits = Mapping[str, Callable[[torch.Tensor], torch.Tensor | None]]
@@ -96,7 +99,7 @@ class Reference:
             return self.model(**self.inputs(ids, mask), use_cache=False).logits
 
     def capture(self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE) -> dict:
-        recorder = _Recorder(edits)
+        recorder = _Recorder(edits, ids.shape, self.model.dtype)
         inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
         recorder.values.pop("position_ids", None)
         with torch.no_grad(), self._hooked(recorder), _interface(recorder, sys.modules[type(self.model).__module__]):
@@ -122,9 +125,14 @@ class Reference:
             path = path.removeprefix("model.")
             sandwich = self.config.model_type != "gemma"
             names = _standard_values(path, sandwich)
-            before, after = recorder.hooks(path, *names, getattr(self.config, "head_dim", None))
+            head_dim = None
+            if path.endswith(".o_proj"):
+                head_dim = self.model.get_submodule(f"model.{path.rpartition('.')[0]}").head_dim
+            before, after = recorder.hooks(path, *names, head_dim)
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after))
+            if getattr(self.config, "enable_moe_block", False) and path.endswith((".mlp", ".experts")):
+                handles += recorder.mixture_hooks(path, module)
         try:
             yield
         finally:
@@ -143,8 +151,8 @@ def _standard_values(path: str, sandwich: bool) -> tuple[str | None, str | None]
 
 
 class _Recorder:
-    def __init__(self, edits: Edits):
-        self.edits, self.values = dict(edits), {}
+    def __init__(self, edits: Edits, shape: torch.Size, dtype: torch.dtype):
+        self.edits, self.values, self.shape, self.dtype = dict(edits), {}, shape, dtype
 
     def value(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A standard value: what replaces it is copied into it, and so reaches every reader."""
@@ -174,16 +182,44 @@ class _Recorder:
             args, kwargs = ((first, *args[1:]), kwargs) if args else (args, {**kwargs, key: first})
             cache = {name: value for name, value in kwargs.items() if name in CACHE}
             rest = {name: value for name, value in kwargs.items() if name not in CACHE}
+            if "attention_mask" in rest and rest["attention_mask"] is None:  # Gemma 4 leaves out one that opens all
+                length = self.shape[-1]
+                rest["attention_mask"] = torch.zeros(self.shape[0], 1, length, length, dtype=self.dtype)
             args, rest = self.port(f"{path}.inputs", (args, rest))
             return args, {**rest, **cache}
 
         def after(module, args, output):
             output = self.port(f"{path}.output", output)
             if written:
-                self.value(written, output[0] if isinstance(output, tuple) else output)
+                value = output[0] if isinstance(output, tuple) else output
+                self.value(written, self.unflatten(value) if value.dim() == 2 else value)
             return output
 
         return before, after
+
+    def unflatten(self, rows: torch.Tensor) -> torch.Tensor:
+        """Gemma 4 calls router and experts with [batch x seq, ...]; the values keep both axes."""
+        return rows.view(*self.shape, *rows.shape[1:])
+
+    def mixture_hooks(self, path: str, module) -> list:
+        where = path.rpartition(".")[0] + ".mlp"
+        if path.endswith(".mlp"):
+            return [
+                module.register_forward_hook(
+                    lambda module, args, output: self.value(f"{where}.shared_expert_output", output)
+                )
+            ]
+        inside = _Slots(self, where)
+
+        def before(module, args):
+            self.value(f"{where}.expert_weights", self.unflatten(args[2]))
+            self.value(f"{where}.expert_indices", self.unflatten(args[1]))
+            inside.__enter__()
+
+        def after(module, args, output):
+            inside.__exit__(None, None, None)
+
+        return [module.register_forward_pre_hook(before), module.register_forward_hook(after, prepend=True)]
 
 
 # ------------------------------------------------------------------------------------------------ attention
@@ -196,6 +232,8 @@ def _interface(recorder: _Recorder, modeling):
     def watched(function):
         def attention(module, queries, keys, values, mask, **options):
             where = f"layers.{module.layer_idx}.self_attn"
+            if hasattr(module, "is_kv_shared_layer"):  # the pages' private copies, where the reference shares one tensor
+                keys, values = keys.clone(), values.clone()
             for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
                 recorder.value(f"{where}.attention_{name}", tensor)
             with _Interior(recorder, where):
@@ -226,6 +264,19 @@ class _Interior(TorchFunctionMode):
         if function is functional.dropout:
             self.recorder.value(f"{self.where}.attention_probabilities", output)
         return output
+
+
+class _Slots(TorchFunctionMode):
+    """Each slot's weighted output, where the experts sum them up."""
+
+    def __init__(self, recorder, where):
+        super().__init__()
+        self.recorder, self.where = recorder, where
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.sum and args[0].dim() == 3:
+            self.recorder.value(f"{self.where}.expert_outputs", self.recorder.unflatten(args[0]))
+        return function(*args, **(kwargs or {}))
 
 
 # ------------------------------------------------------------------------------------------------ padding

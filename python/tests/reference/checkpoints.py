@@ -6,6 +6,7 @@ repositories. `gguf_file(root)` is a quantised checkpoint and `folder(root, "ggu
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -96,6 +97,69 @@ RECIPES = {
         | dict(attn_logit_softcapping=None, final_logit_softcapping=None, layer_types=[FULL, SLIDING, SLIDING, FULL]),
         config_class=transformers.Gemma2Config,
     ),
+    # Gemma 2 as a GGUF can carry it: no biases, the query scale is head_dim's.
+    "gemma2_gguf": Recipe(
+        18,
+        sizes(402, 40, 56, 4, 4, 2, 12, query_pre_attn_scalar=12, sliding_window=6)
+        | dict(attn_logit_softcapping=5.0, final_logit_softcapping=20.0),
+        config_class=transformers.Gemma2Config,
+    ),
+    # Gemma 4 as E2B: per-layer embeddings, the last blocks borrow, their MLP is twice as wide, one key/value head.
+    "gemma4_e2b": Recipe(
+        12,
+        sizes(397, 48, 40, 8, 4, 1, 16, sliding_window=7, vocab_size_per_layer_input=397, final_logit_softcapping=20.0)
+        | dict(hidden_size_per_layer_input=10, num_kv_shared_layers=4, use_double_wide_mlp=True, global_head_dim=24)
+        | dict(layer_types=[SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL, SLIDING, FULL]),
+        config_class=transformers.Gemma4TextConfig,
+    ),
+    # Gemma 4 as E4B: two key/value heads, borrowers of one kind only next to their source.
+    "gemma4_e4b": Recipe(
+        13,
+        sizes(401, 40, 36, 6, 4, 2, 12, sliding_window=5, vocab_size_per_layer_input=401, rms_norm_eps=1e-5)
+        | dict(hidden_size_per_layer_input=7, num_kv_shared_layers=2, global_head_dim=20, attention_bias=True)
+        | dict(layer_types=[FULL, SLIDING, SLIDING, SLIDING, SLIDING, FULL])
+        | dict(
+            rope_parameters={
+                FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.6, "rope_theta": 300_000.0},
+                SLIDING: {"rope_type": "default", "rope_theta": 20_000.0},
+            }
+        ),
+        config_class=transformers.Gemma4TextConfig,
+    ),
+    # Gemma 4 as 31B: full blocks have fewer, wider key/value heads and take their values from the key projection.
+    "gemma4_31b": Recipe(
+        14,
+        sizes(404, 36, 50, 7, 6, 3, 10, sliding_window=6, final_logit_softcapping=30.0)
+        | dict(hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=2, global_head_dim=14)
+        | dict(use_bidirectional_attention="vision", tie_word_embeddings=False),
+        config_class=transformers.Gemma4TextConfig,
+    ),
+    # Gemma 4 as 26B-A4B: a mixture of experts beside the dense MLP. (torch's grouped product wants strides of 16 bytes.)
+    "gemma4_moe": Recipe(
+        15,
+        sizes(396, 32, 28, 5, 4, 2, 8, sliding_window=6, final_logit_softcapping=30.0)
+        | dict(hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, global_head_dim=12)
+        | dict(enable_moe_block=True, num_experts=9, top_k_experts=3, moe_intermediate_size=24)
+        | dict(layer_types=[SLIDING, FULL, SLIDING, SLIDING, FULL]),
+        config_class=transformers.Gemma4TextConfig,
+    ),
+    # Every token sees both ways, one expert a token, per-layer embeddings beside a mixture, odd sizes.
+    "gemma4_odd": Recipe(
+        16,
+        sizes(41, 24, 7, 3, 3, 1, 6, sliding_window=5, vocab_size_per_layer_input=41, final_logit_softcapping=None)
+        | dict(hidden_size_per_layer_input=3, num_kv_shared_layers=1, global_head_dim=10, use_double_wide_mlp=True)
+        | dict(enable_moe_block=True, num_experts=4, top_k_experts=1, moe_intermediate_size=8)
+        | dict(use_bidirectional_attention="all", layer_types=[FULL, SLIDING, FULL]),
+        has_tokenizer=False,
+        config_class=transformers.Gemma4TextConfig,
+    ),
+    # Gemma 4 12B's text model.
+    "gemma4_unified": Recipe(
+        17,
+        sizes(403, 48, 44, 6, 4, 2, 16, sliding_window=8, final_logit_softcapping=30.0)
+        | dict(attention_k_eq_v=True, num_global_key_value_heads=1, global_head_dim=24),
+        config_class=transformers.Gemma4UnifiedTextConfig,
+    ),
     # As many blocks as the documentation's examples name.
     "deep": Recipe(7, sizes(400, 24, 20, 14, 4, 1, 8, query_pre_attn_scalar=8, sliding_window=8)),
     # Rows of whole quantisation blocks; eps as a GGUF carries it.
@@ -141,13 +205,23 @@ def build_all(cache: Path) -> Path:
 # ------------------------------------------------------------------------------------------------ weights
 
 
-def weight(name: str, shape: torch.Size, seed: int) -> torch.Tensor:
+def weight(name: str, shape: torch.Size, seed: int, gains_are_weights: bool = False) -> torch.Tensor:
     """Random values on a scale that fits the tensor: no gain near zero, no vanishing or exploding stream."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + zlib.crc32(name.encode()))
 
     def normal(std, mean=0.0):
         return torch.randn(shape, generator=generator) * std + mean
 
+    if name.endswith("layer_scalar"):
+        return (torch.rand(shape, generator=generator) + 0.4).round(decimals=3)
+    if gains_are_weights and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return normal(0.1, 0.5)  # no scale follows: the gains are the temperature
+    if gains_are_weights and ("norm" in name or name.endswith((".scale", "per_expert_scale"))):
+        return weight(name, shape, seed) + (0.0 if name == "model.norm.weight" else 1.0)
+    if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return normal(1.2 * shape[2] ** -0.5)
+    if name.endswith((".scale", "per_expert_scale", "per_layer_projection_norm.weight", "per_layer_input_norm.weight")):
+        return normal(0.2)
     if name == "model.norm.weight":  # logits wide enough to be capped; signs, lest a tied head repeat the last token
         return (torch.rand(shape, generator=generator) * 5.0 + 3.0) * normal(1.0).sign()
     if name.endswith(("q_norm.weight", "k_norm.weight")):
@@ -165,8 +239,10 @@ def random_model(name: str) -> transformers.PreTrainedModel:
     recipe = RECIPES[name]
     model = transformers.AutoModelForCausalLM.from_config(recipe.config_class(**recipe.config))
     with torch.no_grad():
-        for parameter, tensor in model.named_parameters():  # a tied head comes once
-            tensor.copy_(weight(parameter, tensor.shape, recipe.seed))
+        gains_are_weights = recipe.config_class.model_type.startswith("gemma4")
+        buffers = ((name, tensor) for name, tensor in model.named_buffers() if name.endswith("layer_scalar"))
+        for parameter, tensor in itertools.chain(model.named_parameters(), buffers):  # a tied head comes once
+            tensor.copy_(weight(parameter, tensor.shape, recipe.seed, gains_are_weights))
     return model
 
 
@@ -196,6 +272,11 @@ def save(model, where: Path, has_tokenizer: bool, **options):
 def released_style(config: dict) -> dict:
     """The same model in the keys of the released config.json files, which 5.24's save_pretrained has replaced."""
     config = dict(config)
+    if config["model_type"].startswith("gemma4"):  # one size for all full blocks
+        of_full = next(iter(config.pop("per_layer_config").values()))
+        config["global_head_dim"] = of_full["head_dim"]
+        config["num_global_key_value_heads"] = of_full.get("num_key_value_heads")
+        return config
     rope = config.pop("rope_parameters")
     if config["model_type"] != "gemma3_text":  # one rotary table; Gemma 2's kinds alternate
         config["rope_theta"] = rope["rope_theta"]

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gemloupe/plan/plan.h"
+#include "gemloupe/plan/builder.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -20,14 +20,26 @@ struct RecipeOptions {
   double final_logit_softcap = 0;
 };
 
+/// Where a text model stands: at the root's `model`, or inside a multimodal one.
+struct TextPlace {
+  std::string module = "model";
+  bool inside = false;  ///< a multimodal model, which looks the embeddings up itself
+  Slot ids = -1;        ///< what is looked up
+};
+
 struct Family {
   std::string model_type;
+  std::string class_name;  ///< the reference's model: "Gemma3ForCausalLM"
   std::string gguf_architecture;  ///< empty where GGUF has none
   /// Errors: BadConfig, naming `where`.
   Config (*read_config)(const json& raw, const std::string& where, const std::vector<std::string>& ignore);
   Plan (*recipe)(const Config& config, const RecipeOptions& options);
   /// The config that a GGUF's metadata amounts to, in the keys of config.json.
-  json (*config_from_gguf)(const Checkpoint& checkpoint);
+  json (*config_from_gguf)(const Checkpoint& checkpoint) = nullptr;
+  /// Of a text family: writes the text model of b.config(), and returns the stream that the head reads.
+  Slot (*text_model)(PlanBuilder& b, const TextPlace& place, const RecipeOptions& options) = nullptr;
+  /// The notes, the identity, the spellings on disk.
+  void (*about_text)(PlanBuilder& b) = nullptr;
 };
 
 std::span<const Family* const> families();

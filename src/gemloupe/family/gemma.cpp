@@ -76,11 +76,11 @@ Slot block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const BlockKin
   return out;
 }
 
-Slot text_model(PlanBuilder& b, const TextShape& s) {
-  auto scope = b.module("model", "GemmaModel", {"embed_tokens", "layers", "norm", "rotary_emb"});
-  scope.arguments(
-      {{"input_ids", b.input_ids()}, {"attention_mask", b.attention_mask()}, {"position_ids", b.position_ids()}});
-  Slot stream = scaled_embedding(b, s);
+Slot text_model(PlanBuilder& b, const TextPlace& place, const RecipeOptions&) {
+  const TextShape s = text_shape(b.config(), "Gemma");
+  b.plan().sizes = sizes_of(s);
+  auto scope = b.module(place.module, "GemmaModel", {"embed_tokens", "layers", "norm", "rotary_emb"});
+  Slot stream = scaled_embedding(b, s, scope, place);
   BlockKind kind = single_kind(b, s, "GemmaRotaryEmbedding", stream);
   std::vector<std::string> kinds(static_cast<size_t>(b.config().integer("num_hidden_layers")), kFull);
   stream = stack(b, kinds, stream, [&](int layer, Slot x) { return block(b, s, layer, x, kind); });
@@ -89,26 +89,27 @@ Slot text_model(PlanBuilder& b, const TextShape& s) {
   return stream;
 }
 
-Plan recipe(const Config& config, const RecipeOptions& options) {
-  PlanBuilder b("gemma", "GemmaForCausalLM", config, {{"model.", ""}});
-  TextShape s = text_shape(b.config(), "Gemma");
-  b.plan().sizes = sizes_of(s);
-  run_inputs(b);
-  text_head(b, s, text_model(b, s), chosen_softcap(b.config(), options));
-  text_spellings(b);
+void about(PlanBuilder& b) {
   b.plan().identity = "layers[i].input + self_attn.attention_output + mlp.mlp_output == layer_output";
   b.note("post_attention_layernorm is the MLP's input norm",
          "There is no norm after a sublayer. Gemma 2, 3 and 4 give this name to the norm after the attention.");
   b.note("The contributions are the modules' outputs",
          "attention_output is self_attn.output[0] and mlp_output is mlp.output: scaling the one scales the other.");
   b.note("The norm gain is 1 + weight", "Fold a norm with 1 + model.norm._module.weight, in float32.");
-  return b.finish();
 }
 
 }  // namespace
 
 extern const Family gemma_family;
-const Family gemma_family{"gemma", "gemma", read, recipe, config_from_gguf};
+const Family gemma_family{
+    "gemma",
+    "GemmaForCausalLM",
+    "gemma",
+    read,
+    [](const Config& config, const RecipeOptions& options) { return text_plan(gemma_family, config, options); },
+    config_from_gguf,
+    text_model,
+    about};
 
 }  // namespace v0
 }  // namespace gemloupe

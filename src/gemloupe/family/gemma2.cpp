@@ -80,11 +80,9 @@ struct Recipe {
     return result.members[0].leaf->slot;
   }
 
-  Slot text_model() {
-    auto scope = b.module("model", "Gemma2Model", {"embed_tokens", "layers", "norm", "rotary_emb"});
-    scope.arguments(
-        {{"input_ids", b.input_ids()}, {"attention_mask", b.attention_mask()}, {"position_ids", b.position_ids()}});
-    Slot stream = scaled_embedding(b, s);
+  Slot text_model(const TextPlace& place) {
+    auto scope = b.module(place.module, "Gemma2Model", {"embed_tokens", "layers", "norm", "rotary_emb"});
+    Slot stream = scaled_embedding(b, s, scope, place);
     BlockKind full = single_kind(b, s, "Gemma2RotaryEmbedding", stream);
     BlockKind sliding = full;
     sliding.name = kSliding;
@@ -100,28 +98,32 @@ struct Recipe {
   }
 };
 
-Plan recipe(const Config& config, const RecipeOptions& options) {
-  PlanBuilder b("gemma2", "Gemma2ForCausalLM", config, {{"model.", ""}});
+Slot text_model(PlanBuilder& b, const TextPlace& place, const RecipeOptions& options) {
   // An explicit "sdpa" is the uncapped attention that the page describes; the default is capped under any kernel.
   std::optional<double> cap = b.config().optional_number("attn_logit_softcapping");
-  if (options.attn_implementation == "sdpa") cap.reset();
-  Recipe r{b, text_shape(b.config(), "Gemma2"), cap};
-  b.plan().sizes = sizes_of(r.s);
-  run_inputs(b);
-  text_head(b, r.s, r.text_model(), chosen_softcap(b.config(), options));
-  text_spellings(b);
-  sandwich_notes(b);
-  if (options.attn_implementation == "sdpa")
+  if (options.attn_implementation == "sdpa") {
+    cap.reset();
     b.plan().warnings.push_back(
         "attn_implementation=\"sdpa\" leaves out Gemma 2's score softcap: this is not the attention that the model was "
         "trained with. Load without attn_implementation, or with \"eager\".");
-  return b.finish();
+  }
+  Recipe r{b, text_shape(b.config(), "Gemma2"), cap};
+  b.plan().sizes = sizes_of(r.s);
+  return r.text_model(place);
 }
 
 }  // namespace
 
 extern const Family gemma2_family;
-const Family gemma2_family{"gemma2", "gemma2", read, recipe, config_from_gguf};
+const Family gemma2_family{
+    "gemma2",
+    "Gemma2ForCausalLM",
+    "gemma2",
+    read,
+    [](const Config& config, const RecipeOptions& options) { return text_plan(gemma2_family, config, options); },
+    config_from_gguf,
+    text_model,
+    sandwich_notes};
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -124,11 +124,9 @@ struct Recipe {
     return result.members[0].leaf->slot;
   }
 
-  Slot text_model() {
-    auto scope = b.module("model", "Gemma3TextModel", {"embed_tokens", "layers", "norm", "rotary_emb"});
-    scope.arguments(
-        {{"input_ids", b.input_ids()}, {"attention_mask", b.attention_mask()}, {"position_ids", b.position_ids()}});
-    Slot stream = scaled_embedding(b, s);
+  Slot text_model(const TextPlace& place) {
+    auto scope = b.module(place.module, "Gemma3TextModel", {"embed_tokens", "layers", "norm", "rotary_emb"});
+    Slot stream = scaled_embedding(b, s, scope, place);
     auto kinds = b.config().texts("layer_types");
     std::map<std::string, BlockKind> shared;
     {
@@ -147,21 +145,24 @@ struct Recipe {
   }
 };
 
-Plan recipe(const Config& config, const RecipeOptions& options) {
-  PlanBuilder b("gemma3_text", "Gemma3ForCausalLM", config, {{"model.", ""}});
+Slot text_model(PlanBuilder& b, const TextPlace& place, const RecipeOptions&) {
   Recipe r{b, text_shape(b.config(), "Gemma3")};
   b.plan().sizes = sizes_of(r.s);
-  run_inputs(b);
-  text_head(b, r.s, r.text_model(), chosen_softcap(b.config(), options));
-  text_spellings(b);
-  sandwich_notes(b);
-  return b.finish();
+  return r.text_model(place);
 }
 
 }  // namespace
 
 extern const Family gemma3_family;
-const Family gemma3_family{"gemma3_text", "gemma3", read, recipe, config_from_gguf};
+const Family gemma3_family{
+    "gemma3_text",
+    "Gemma3ForCausalLM",
+    "gemma3",
+    read,
+    [](const Config& config, const RecipeOptions& options) { return text_plan(gemma3_family, config, options); },
+    config_from_gguf,
+    text_model,
+    sandwich_notes};
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -14,6 +14,7 @@ std::string gguf_block(int layer) {
 
 TextShape text_shape(const Config& c, const std::string& prefix) {
   return {prefix,
+          prefix,
           c.integer("hidden_size"),
           c.integer("num_attention_heads"),
           c.integer("num_key_value_heads"),
@@ -60,11 +61,14 @@ std::vector<ArgumentSpec> called_with(PlanBuilder& b, const BlockKind& kind, Arg
   return arguments;
 }
 
-Slot scaled_embedding(PlanBuilder& b, const TextShape& s) {
+Slot scaled_embedding(PlanBuilder& b, const TextShape& s, PlanBuilder::Scope& scope, const TextPlace& place) {
+  const ArgumentSpec mask{"attention_mask", b.attention_mask()}, positions{"position_ids", b.position_ids()};
+  if (!place.inside) scope.arguments({{"input_ids", place.ids}, mask, positions});
   Slot out =
-      b.embed("embed_tokens", s.prefix + "TextScaledWordEmbedding", b.input_ids(), s.vocab, s.hidden,
+      b.embed("embed_tokens", s.prefix + "TextScaledWordEmbedding", place.ids, s.vocab, s.hidden,
               std::sqrt(static_cast<double>(s.hidden)), b.config().optional_integer("pad_token_id"), "token_embd");
   b.value(values::token_embeddings, {out, {}});
+  if (place.inside) scope.arguments({positions, {"inputs_embeds", out}});
   return out;
 }
 
@@ -96,7 +100,7 @@ PartSpec attend(PlanBuilder& b, const TextShape& s, int layer, const BlockKind& 
 }
 
 Slot gated_mlp(PlanBuilder& b, const TextShape& s, int layer, Slot x) {
-  auto scope = b.module("mlp", s.prefix + "MLP", {"gate_proj", "up_proj", "down_proj", "act_fn"});
+  auto scope = b.module("mlp", s.block + "MLP", {"gate_proj", "up_proj", "down_proj", "act_fn"});
   scope.arguments({{"", x}});
   const std::string gguf = gguf_block(layer);
   Slot gate = b.linear("gate_proj", {x, {}}, s.hidden, s.inner, false, gguf + "ffn_gate");
@@ -112,7 +116,7 @@ Slot gated_mlp(PlanBuilder& b, const TextShape& s, int layer, Slot x) {
 
 Slot sandwich_block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const BlockKind& kind,
                     const std::function<Slot(Slot)>& attention) {
-  auto scope = b.module(std::to_string(layer), s.prefix + "DecoderLayer",
+  auto scope = b.module(std::to_string(layer), s.block + "DecoderLayer",
                         {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm"});
   scope.arguments(called_with(b, kind, {"", x}, {"attention_mask", "position_embeddings", "position_ids"}));
@@ -125,14 +129,14 @@ Slot sandwich_block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const
   Slot a = norm("input_layernorm", x, "attn_norm");
   b.value(values::attention_norm_output, {a, {}});
   a = norm("post_attention_layernorm", attention(a), "post_attention_norm");
-  b.value(values::attention_output, {a, {}}, ": the post-attention norm's output");
+  b.value(values::attention_output, {a, {}}, with_ending(values::attention_output, ": the post-attention norm's output"));
   Slot mid = b.step(op::Add{}, {{x, {}}, {a, {}}});
   b.value(values::layer_mid, {mid, {}});
   Slot m = norm("pre_feedforward_layernorm", mid, "ffn_norm");
   b.value(values::mlp_norm_output, {m, {}});
   b.value(values::mlp_input, {m, {}});
   m = norm("post_feedforward_layernorm", gated_mlp(b, s, layer, m), "post_ffw_norm");
-  b.value(values::mlp_output, {m, {}}, ": the post-feedforward norm's output");
+  b.value(values::mlp_output, {m, {}}, with_ending(values::mlp_output, ": the post-feedforward norm's output"));
   Slot out = b.step(op::Add{}, {{mid, {}}, {m, {}}});
   b.value(values::layer_output, {out, {}});
   scope.returns(out);
@@ -140,12 +144,13 @@ Slot sandwich_block(PlanBuilder& b, const TextShape& s, int layer, Slot x, const
 }
 
 Slot stack(PlanBuilder& b, const std::vector<std::string>& kinds, Slot stream,
-           const std::function<Slot(int, Slot)>& block) {
+           const std::function<Slot(int, Slot)>& block, const std::function<Sizes(int)>& sizes) {
   auto list = b.module("layers", "ModuleList");
   list.no_ports("a list of blocks is not called; its members are");
   for (size_t i = 0; i < kinds.size(); ++i) {
-    b.begin_layer(static_cast<int>(i), b.plan().sizes, kinds[i]);
-    stream = block(static_cast<int>(i), stream);
+    const int layer = static_cast<int>(i);
+    b.begin_layer(layer, sizes ? sizes(layer) : b.plan().sizes, kinds[i]);
+    stream = block(layer, stream);
     b.end_layer();
   }
   return stream;
@@ -158,15 +163,26 @@ Slot final_norm(PlanBuilder& b, const TextShape& s, Slot stream) {
   return out;
 }
 
-void text_head(PlanBuilder& b, const TextShape& s, Slot stream, std::optional<double> cap) {
+void text_head(PlanBuilder& b, Slot stream, const std::string& text_model, std::optional<double> cap) {
+  const Sizes& s = b.plan().sizes;
   Slot logits = b.config().flag("tie_word_embeddings")
-                    ? b.tied_linear("lm_head", {stream, {}}, s.hidden, s.vocab, "model.embed_tokens.weight")
-                    : b.linear("lm_head", {stream, {}}, s.hidden, s.vocab, false, "output");
+                    ? b.tied_linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, text_model + ".embed_tokens.weight")
+                    : b.linear("lm_head", {stream, {}}, s.hidden_size, s.vocab_size, false, "output");
   b.value(values::lm_head_output, {logits, {}});
   if (cap) logits = b.step(op::Softcap{*cap}, {{logits, {}}});
   b.value(values::logits, {logits, {}});
   Slot probabilities = b.step(op::LastProbabilities{}, {{logits, {}}});
   b.value(values::next_token_probs, {probabilities, {}});
+}
+
+Plan text_plan(const Family& family, const Config& config, const RecipeOptions& options) {
+  PlanBuilder b(family.model_type, family.class_name, config, {{"model.", ""}});
+  run_inputs(b);
+  Slot stream = family.text_model(b, {"model", false, b.input_ids()}, options);
+  text_head(b, stream, "model", chosen_softcap(config, options));
+  text_spellings(b);
+  family.about_text(b);
+  return b.finish();
 }
 
 std::optional<double> chosen_softcap(const Config& c, const RecipeOptions& options) {

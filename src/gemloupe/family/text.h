@@ -27,8 +27,10 @@ void check_text_config(const Config& config, const std::string& activation, cons
 /// `layer_types` of the right length, each one of the two kinds.
 void check_layer_types(const Config& config, const std::string& where);
 
-/// One rotary table's parameters in the reference's form: rope_type "default" or "linear", rope_theta, factor.
-void complete_rope_table(json& table, const json& theta, const std::string& name, const std::string& where);
+/// One rotary table's parameters in the reference's form: rope_type "default", "linear" or, on Gemma 4, "proportional";
+/// rope_theta, factor, partial_rotary_factor.
+void complete_rope_table(json& table, const json& theta, const std::string& name, const std::string& where,
+                         bool may_be_proportional = false);
 
 /// `rope_parameters` of a family with one table, from it or from the keys of released files.
 json single_rope_parameters(const json& raw, double theta, const std::string& where);
@@ -50,6 +52,7 @@ void query_scalar_from_gguf(json& config, int64_t blocks_of_27b);
 
 struct TextShape {
   std::string prefix;  ///< of the reference's class names: "Gemma3"
+  std::string block;   ///< likewise inside the blocks, where that differs: "Gemma4Text"
   int64_t hidden, heads, kv_heads, head_dim, inner, vocab;
   bool bias;
   PlanBuilder::NormStyle norm;
@@ -78,8 +81,9 @@ BlockKind single_kind(PlanBuilder& b, const TextShape& shape, const std::string&
 std::vector<ArgumentSpec> called_with(PlanBuilder& b, const BlockKind& kind, ArgumentSpec first,
                                       const std::vector<std::string>& keywords);
 
-/// embed_tokens, its look-up times √hidden.
-Slot scaled_embedding(PlanBuilder& b, const TextShape& shape);
+/// embed_tokens, its look-up times √hidden. `scope` is the text model, which is called with ids or, inside a multimodal
+/// model, with what is looked up here.
+Slot scaled_embedding(PlanBuilder& b, const TextShape& shape, PlanBuilder::Scope& scope, const TextPlace& place);
 
 /// Attributes that the reference's attention module has, of each family's.
 void attention_attributes(PlanBuilder::Scope& scope, const TextShape& shape, int layer, double scale);
@@ -100,15 +104,19 @@ Slot gated_mlp(PlanBuilder& b, const TextShape& shape, int layer, Slot x);
 Slot sandwich_block(PlanBuilder& b, const TextShape& shape, int layer, Slot x, const BlockKind& kind,
                     const std::function<Slot(Slot)>& attention);
 
-/// The module list, each block opened by `block`.
+/// The module list, each block opened by `block`. `sizes` are those of a block, where blocks differ.
 Slot stack(PlanBuilder& b, const std::vector<std::string>& kinds, Slot stream,
-           const std::function<Slot(int, Slot)>& block);
+           const std::function<Slot(int, Slot)>& block, const std::function<Sizes(int)>& sizes = nullptr);
 
 /// Final norm; what the text model returns.
 Slot final_norm(PlanBuilder& b, const TextShape& shape, Slot stream);
 
 /// lm_head, the cap if there is one, and what is derived from logits.
-void text_head(PlanBuilder& b, const TextShape& shape, Slot stream, std::optional<double> cap);
+/// `text_model` is the path of the module that holds embed_tokens.
+void text_head(PlanBuilder& b, Slot stream, const std::string& text_model, std::optional<double> cap);
+
+/// A plan of a text family alone: its text model at the root's `model`, and the head.
+Plan text_plan(const Family& family, const Config& config, const RecipeOptions& options);
 
 /// The cap that the load option leaves of the config's.
 std::optional<double> chosen_softcap(const Config& config, const RecipeOptions& options);

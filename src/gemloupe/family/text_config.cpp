@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 
 #include "gemloupe/base/errors.h"
@@ -62,18 +63,25 @@ void check_layer_types(const Config& c, const std::string& where) {
                       "'.");
 }
 
-void complete_rope_table(json& table, const json& theta, const std::string& name, const std::string& where) {
+void complete_rope_table(json& table, const json& theta, const std::string& name, const std::string& where,
+                         bool may_be_proportional) {
   if (!table.is_object()) throw BadConfig(where + ": " + name + " must be an object.");
   if (!table.contains("rope_type")) table["rope_type"] = table.value("type", json("default"));
   if (!table.contains("rope_theta")) table["rope_theta"] = theta;
   if (!table["rope_theta"].is_number() || table["rope_theta"].get<double>() <= 0)
     throw BadConfig(where + ": " + name + ": rope_theta must be a number above 0.");
-  if (!table["rope_type"].is_string() || (table["rope_type"] != "default" && table["rope_type"] != "linear"))
-    throw BadConfig(where + ": " + name + ": rope_type " + table["rope_type"].dump() +
-                    " is none of 'default' and 'linear', which Gemma uses.");
-  if (table["rope_type"] == "linear" &&
-      (!table.contains("factor") || !table["factor"].is_number() || table["factor"].get<double>() <= 0))
-    throw BadConfig(where + ": " + name + ": rope_type 'linear' needs a 'factor' above 0.");
+  const json& type = table["rope_type"];
+  if (type != "default" && type != "linear" && !(may_be_proportional && type == "proportional"))
+    throw BadConfig(where + ": " + name + ": rope_type " + type.dump() + " is none of 'default' and 'linear'" +
+                    (may_be_proportional ? " and 'proportional'" : "") + ", which Gemma uses.");
+  auto number_within = [&](const char* key, double least, double most) {
+    return table.contains(key) && table[key].is_number() && table[key].get<double>() > least &&
+           table[key].get<double>() <= most;
+  };
+  if (table.contains("partial_rotary_factor") && type == "proportional" && !number_within("partial_rotary_factor", 0, 1))
+    throw BadConfig(where + ": " + name + ": partial_rotary_factor must be above 0 and at most 1.");
+  if ((type == "linear" || (type == "proportional" && table.contains("factor"))) && !number_within("factor", 0, 1e9))
+    throw BadConfig(where + ": " + name + ": rope_type " + type.dump() + " needs a 'factor' above 0.");
 }
 
 json single_rope_parameters(const json& raw, double theta, const std::string& where) {
@@ -85,8 +93,14 @@ json single_rope_parameters(const json& raw, double theta, const std::string& wh
 }
 
 RotaryFrequencies frequencies_of(const json& table, int64_t head_dim) {
-  return {head_dim, table["rope_theta"].get<double>(),
-          table["rope_type"] == "linear" ? table["factor"].get<double>() : 1.0};
+  RotaryFrequencies f{head_dim, table["rope_theta"].get<double>()};
+  if (table["rope_type"] == "linear") f.linear_factor = table["factor"].get<double>();
+  if (table["rope_type"] == "proportional") {
+    const double share = table.value("partial_rotary_factor", 1.0);
+    f.turning = static_cast<int64_t>(std::floor(share * static_cast<double>(head_dim) / 2));
+    f.linear_factor = table.value("factor", 1.0);
+  }
+  return f;
 }
 
 json text_config_from_gguf(const Checkpoint& checkpoint, const std::string& model_type, const std::string& architecture,

@@ -40,8 +40,9 @@ at::Tensor open_mask(const MaskRule& rule, const MaskExtent& extent, const at::T
   at::Tensor distance = queries - keys;
   at::Tensor open = rule.bidirectional ? at::ones_like(distance, at::kBool) : distance >= 0;
   if (rule.window) {
-    open = open & (distance < *rule.window);
-    if (rule.bidirectional) open = open & (distance > -*rule.window);
+    const int64_t reach = *rule.window + (rule.bidirectional && rule.far_end ? 1 : 0);
+    open = open & (distance < reach);
+    if (rule.bidirectional) open = open & (distance > -reach);
   }
   at::Tensor attended = padding.narrow(1, extent.seen - extent.keys, extent.keys).to(at::kBool);
   return open.unsqueeze(0).unsqueeze(0) & attended.unsqueeze(1).unsqueeze(1);

@@ -19,8 +19,9 @@ at::Tensor rotary_frequencies(const RotaryFrequencies& frequencies, const at::De
 std::pair<at::Tensor, at::Tensor> rotary_table(const at::Tensor& positions, const at::Tensor& frequencies,
                                                at::ScalarType dtype);
 
-/// x · cos + rotate_half(x) · sin for x [batch, heads, seq, head_dim]; each product and the sum round to x's dtype.
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+/// x · cos + rotate_half(x) · sin; each product and the sum round to x's dtype. x is [batch, heads, seq, head_dim], or
+/// [batch, seq, heads, head_dim] where `head_axis` is 2.
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t head_axis = 1);
 
 }  // namespace ops
 }  // namespace v0

@@ -21,6 +21,8 @@ PlanBuilder::PlanBuilder(std::string family, std::string class_name, Config conf
     : standard_prefixes_(std::move(standard_prefixes)) {
   plan_.family = std::move(family);
   plan_.class_name = std::move(class_name);
+  plan_.warnings = config.warnings;
+  plan_.text_config = config;
   plan_.config = std::move(config);
   Module root;
   root.class_name = plan_.class_name;
@@ -68,7 +70,7 @@ void PlanBuilder::close(ModuleId id) {
     size_t index = module.arguments.size();
     std::string name =
         standard(module.path) + ".inputs." + (argument.keyword.empty() ? std::to_string(index) : argument.keyword);
-    module.arguments.push_back({argument.keyword, add_part(argument.part, name, module.first, &module)});
+    module.arguments.push_back({argument.keyword, add_part(argument.part, name, called_at_[id], &module)});
   }
   if (!module.arguments.empty() && module.arguments[0].part.row >= 0) {
     RowId first = module.arguments[0].part.row;
@@ -91,6 +93,7 @@ PlanBuilder::Scope::~Scope() {
 
 void PlanBuilder::Scope::arguments(std::vector<ArgumentSpec> arguments) {
   builder_.arguments_[id_] = std::move(arguments);
+  builder_.called_at_[id_] = builder_.here();
 }
 
 void PlanBuilder::Scope::returns(PartSpec result) {
@@ -120,6 +123,7 @@ Part PlanBuilder::add_part(const PartSpec& spec, const std::string& name, Positi
   row.name = name;
   row.layer = layer_;
   row.value = *spec.leaf;
+  if (row_ports_ && row.value.view.kind == View::Kind::Same) row.value.view.kind = View::Kind::Rows;
   row.position = position;
   row.is_argument = argument_of != nullptr;
   if (argument_of) {
@@ -149,16 +153,31 @@ WeightId PlanBuilder::weight(const std::string& suffix, std::vector<int64_t> sha
   return id;
 }
 
-Slot PlanBuilder::step(Op op, std::vector<Operand> inputs) {
-  Slot out = new_slot();
-  plan_.steps.push_back({std::move(op), std::move(inputs), {out}, {}, open_.back(), {}});
+WeightId PlanBuilder::parameter(const std::string& name, std::vector<int64_t> shape, const std::string& gguf,
+                                bool buffer) {
+  WeightId id = weight(name, std::move(shape), "");
+  plan_.weights.back().gguf = gguf;
+  plan_.weights.back().buffer = buffer;
+  return id;
+}
+
+std::vector<Slot> PlanBuilder::steps(Op op, std::vector<Operand> inputs, size_t outputs) {
+  std::vector<Slot> out(outputs);
+  for (Slot& slot : out) slot = new_slot();
+  plan_.steps.push_back({std::move(op), std::move(inputs), out, {}, open_.back(), {}});
   return out;
 }
 
-std::pair<Slot, Slot> PlanBuilder::step2(Op op, std::vector<Operand> inputs) {
-  Slot first = step(std::move(op), std::move(inputs)), second = new_slot();
-  plan_.steps.back().outputs.push_back(second);
-  return {first, second};
+Slot PlanBuilder::step(Op op, std::vector<Operand> inputs, std::vector<WeightId> weights) {
+  Slot out = steps(std::move(op), std::move(inputs), 1)[0];
+  plan_.steps.back().weights = std::move(weights);
+  return out;
+}
+
+std::pair<Slot, Slot> PlanBuilder::step2(Op op, std::vector<Operand> inputs, std::vector<WeightId> weights) {
+  std::vector<Slot> out = steps(std::move(op), std::move(inputs), 2);
+  plan_.steps.back().weights = std::move(weights);
+  return {out[0], out[1]};
 }
 
 namespace {
@@ -298,6 +317,12 @@ std::vector<int64_t> PlanBuilder::sizes_of(const ValueSpec& spec) const {
       case Axis::vocab_size:
         sizes.push_back(s.vocab_size);
         break;
+      case Axis::num_experts:
+        sizes.push_back(s.num_experts);
+        break;
+      case Axis::top_k:
+        sizes.push_back(s.top_k);
+        break;
       default:
         sizes.push_back(-1);
     }
@@ -314,11 +339,11 @@ RowId PlanBuilder::add_row(Row row) {
   return id;
 }
 
-void PlanBuilder::value(const ValueSpec& spec, Operand operand, const std::string& ending) {
+void PlanBuilder::value(const ValueSpec& spec, Operand operand, const std::string& meaning) {
   Row row;
   row.name = host_prefix(spec) + std::string(spec.name);
   row.spec = &spec;
-  row.meaning = std::string(spec.meaning) + ending;
+  row.meaning = meaning.empty() ? std::string(spec.meaning) : meaning;
   row.layer = layer_;
   row.value = operand;
   row.sizes = sizes_of(spec);
@@ -330,6 +355,10 @@ void PlanBuilder::absent(const ValueSpec& spec, const std::string& reason) {
   std::string name = host_prefix(spec) + std::string(spec.name);
   plan_.absences.push_back({&spec, layer_, name, reason});
   plan_.absence_index[name] = reason;
+}
+
+std::string with_ending(const ValueSpec& spec, const std::string& ending) {
+  return std::string(spec.meaning) + ending;
 }
 
 void PlanBuilder::begin_layer(int index, const Sizes& sizes, const std::string& kind) {

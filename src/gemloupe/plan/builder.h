@@ -35,7 +35,8 @@ class PlanBuilder {
   PlanBuilder(std::string family, std::string class_name, Config config,
               std::vector<std::pair<std::string, std::string>> standard_prefixes);
 
-  const Config& config() const { return plan_.config; }
+  /// The text model's config.
+  const Config& config() const { return plan_.text_config; }
   Plan& plan() { return plan_; }
 
   Slot input_ids();
@@ -50,6 +51,7 @@ class PlanBuilder {
     Scope& operator=(const Scope&) = delete;
     ~Scope();
     ModuleId id() const { return id_; }
+    /// What it is called with: here and now, of values that exist.
     void arguments(std::vector<ArgumentSpec> arguments);
     void returns(PartSpec result);
     void attribute(const std::string& name, json value);
@@ -62,6 +64,20 @@ class PlanBuilder {
   /// `children` is the order in which print() shows the submodules (the reference declares them in another order than
   /// it runs).
   Scope module(const std::string& name, const std::string& class_name, std::vector<std::string> children = {});
+
+  /// While it lives, ports show batch and positions as one axis: the reference calls these modules with rows.
+  class RowPorts {
+   public:
+    explicit RowPorts(PlanBuilder& builder, bool rows = true)
+        : builder_(builder), before_(std::exchange(builder.row_ports_, rows)) {}
+    RowPorts(const RowPorts&) = delete;
+    RowPorts& operator=(const RowPorts&) = delete;
+    ~RowPorts() { builder_.row_ports_ = before_; }
+
+   private:
+    PlanBuilder& builder_;
+    bool before_;
+  };
 
   // --- words with a module of their own
   struct NormStyle {
@@ -79,15 +95,20 @@ class PlanBuilder {
   Slot activation(const std::string& name, Slot x);
 
   // --- words without one
-  Slot step(Op op, std::vector<Operand> inputs);
-  std::pair<Slot, Slot> step2(Op op, std::vector<Operand> inputs);
+  Slot step(Op op, std::vector<Operand> inputs, std::vector<WeightId> weights = {});
+  std::pair<Slot, Slot> step2(Op op, std::vector<Operand> inputs, std::vector<WeightId> weights = {});
+  std::vector<Slot> steps(Op op, std::vector<Operand> inputs, size_t outputs);
+  /// A parameter of the open module that is no module's own weight or bias; `gguf` is its whole name there.
+  WeightId parameter(const std::string& name, std::vector<int64_t> shape, const std::string& gguf, bool buffer = false);
   /// Queries, keys, values and mask to head outputs: three steps, one when nothing between them is asked for.
   Slot attention(Operand queries, Slot keys, Slot values, Slot mask, double scale, std::optional<double> softcap,
                  const MaskRule& rule);
 
   // --- names
-  /// The standard value `spec` of the current host is `operand`, here and now. `ending` ends the catalogue's sentence.
-  void value(const ValueSpec& spec, Operand operand, const std::string& ending = "");
+  /// The standard value `spec` of the current host is `operand`, here and now. `meaning` takes the place of the
+  /// catalogue's sentence.
+  void value(const ValueSpec& spec, Operand operand, const std::string& meaning = "");
+  /// Other checkpoints of this family have it. What no checkpoint of a family has needs no word.
   void absent(const ValueSpec& spec, const std::string& reason);
   void begin_layer(int index, const Sizes& sizes, const std::string& kind);
   void end_layer();
@@ -111,6 +132,7 @@ class PlanBuilder {
   void close(ModuleId id);
   void index_modules();
   void mark_lifetimes();
+  void mark_absent();
 
   Plan plan_;
   std::vector<std::pair<std::string, std::string>> standard_prefixes_;
@@ -118,10 +140,15 @@ class PlanBuilder {
   std::unordered_map<ModuleId, std::vector<std::string>> child_order_;
   std::unordered_map<ModuleId, std::vector<ArgumentSpec>> arguments_;
   std::unordered_map<std::string, WeightId> weight_index_;
+  std::unordered_map<ModuleId, Position> called_at_;
   int layer_ = -1;
+  bool row_ports_ = false;
 };
 
 std::string op_name(const Op& op);
+
+/// The catalogue's sentence, ended by the family's own words.
+std::string with_ending(const ValueSpec& spec, const std::string& ending);
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -6,6 +6,11 @@ namespace values {
 using enum Axis;
 using enum Host;
 
+namespace {
+constexpr std::string_view kPerLayerEmbeddings = "per-layer embeddings (Gemma 4 E2B and E4B)";
+constexpr std::string_view kMixture = "a mixture of experts (Gemma 4 26B-A4B)";
+}  // namespace
+
 const ValueSpec logits{"logits",
                        Model,
                        "Logits",
@@ -57,6 +62,15 @@ const ValueSpec layer_output{"layer_output",
                              "Residual",
                              {batch, seq, hidden_size},
                              "The residual stream leaving the block, a tensor even when the block returns a tuple"};
+const ValueSpec per_layer_output{"per_layer_output",
+                                 Layer,
+                                 "Residual",
+                                 {batch, seq, hidden_size},
+                                 "What the per-layer-embedding branch adds to the residual stream: the "
+                                 "post-per-layer-input norm's output",
+                                 false,
+                                 false,
+                                 kPerLayerEmbeddings};
 
 const ValueSpec attention_queries{
     "attention_queries", Attention, "Queries", {batch, num_heads, seq, qk_head_dim}, "The queries entering attention"};
@@ -100,6 +114,55 @@ const ValueSpec mlp_neurons{
     "What the down projection receives: act(gate)·up on a gated MLP, the activation itself otherwise"};
 const ValueSpec mlp_output{
     "mlp_output", Mlp, "Residual", {batch, seq, hidden_size}, "What the MLP adds to the residual stream"};
+const ValueSpec router_logits{"router_logits",
+                              Mlp,
+                              "RouterLogits",
+                              {batch, seq, num_experts},
+                              "The router's logits, one per expert, before the scoring",
+                              false,
+                              false,
+                              kMixture};
+const ValueSpec expert_weights{"expert_weights",
+                               Mlp,
+                               "ExpertWeights",
+                               {batch, seq, top_k},
+                               "The weight each selected expert's output is scaled by",
+                               false,
+                               false,
+                               kMixture};
+const ValueSpec expert_indices{"expert_indices",
+                               Mlp,
+                               "ExpertIndices",
+                               {batch, seq, top_k},
+                               "The expert each routing slot sends the token to",
+                               true,
+                               false,
+                               kMixture};
+const ValueSpec expert_outputs{"expert_outputs",
+                               Mlp,
+                               "ExpertOutputs",
+                               {batch, seq, top_k, hidden_size},
+                               "Each routing slot's weighted expert output",
+                               false,
+                               false,
+                               kMixture};
+const ValueSpec routed_output{"routed_output",
+                              Mlp,
+                              "Residual",
+                              {batch, seq, hidden_size},
+                              "The routed experts' combined output",
+                              false,
+                              false,
+                              kMixture};
+const ValueSpec shared_expert_output{"shared_expert_output",
+                                     Mlp,
+                                     "Residual",
+                                     {batch, seq, hidden_size},
+                                     "The dense MLP's output, before its post-norm: the shared expert beside the "
+                                     "mixture",
+                                     false,
+                                     false,
+                                     kMixture};
 }  // namespace values
 
 std::span<const ValueSpec* const> catalogue() {
@@ -118,6 +181,7 @@ std::span<const ValueSpec* const> catalogue() {
                                          &mlp_norm_output,
                                          &mlp_input,
                                          &layer_output,
+                                         &per_layer_output,
                                          &attention_queries,
                                          &attention_keys,
                                          &attention_values,
@@ -128,7 +192,13 @@ std::span<const ValueSpec* const> catalogue() {
                                          &attention_head_outputs,
                                          &mlp_activation,
                                          &mlp_neurons,
-                                         &mlp_output};
+                                         &mlp_output,
+                                         &router_logits,
+                                         &expert_weights,
+                                         &expert_indices,
+                                         &expert_outputs,
+                                         &routed_output,
+                                         &shared_expert_output};
   return all;
 }
 

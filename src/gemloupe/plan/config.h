@@ -28,6 +28,8 @@ class Config {
   std::optional<double> optional_number(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
 
+  std::vector<std::string> warnings;  ///< of what was read in another way than it was written
+
  private:
   const json& at(const std::string& key) const;
   json attributes_ = json::object();

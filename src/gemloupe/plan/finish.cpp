@@ -35,6 +35,8 @@ void PlanBuilder::mark_lifetimes() {
   for (Position at = 0; at < here(); ++at) {
     const Step& step = plan_.steps[static_cast<size_t>(at)];
     for (const Operand& input : step.inputs) keep(input.slot, at);
+    if (const auto* extend = std::get_if<op::Extend>(&step.op))
+      plan_.caches = std::max(plan_.caches, extend->cache + 1);
     for (Slot output : step.outputs) {
       keep(output, at);
       plan_.producer[static_cast<size_t>(output)] = at;
@@ -49,9 +51,26 @@ void PlanBuilder::mark_lifetimes() {
   }
 }
 
+// What the catalogue has and this plan neither makes nor misses for a reason of its own, no checkpoint of the family has.
+void PlanBuilder::mark_absent() {
+  for (const ValueSpec* spec : catalogue()) {
+    const bool in_blocks = spec->host != Host::Model;
+    for (int layer = in_blocks ? 0 : -1; layer < (in_blocks ? static_cast<int>(plan_.num_layers()) : 0); ++layer) {
+      layer_ = layer;
+      std::string name = host_prefix(*spec) + std::string(spec->name);
+      if (plan_.row_index.contains(name) || plan_.absence_index.contains(name)) continue;
+      check(!spec->only_of.empty(), "every family has " + name);
+      absent(*spec, "no checkpoint of " + plan_.family + " has it, it belongs to " + std::string(spec->only_of));
+      plan_.absences.back().of_family = false;
+    }
+  }
+  layer_ = -1;
+}
+
 Plan PlanBuilder::finish() {
   check(open_.size() == 1, "every module is closed");
   plan_.modules[0].end = here();
+  mark_absent();
   index_modules();
   mark_lifetimes();
   plan_.logits = plan_.find_row(std::string(values::logits.name));
@@ -69,12 +88,20 @@ std::string op_name(const Op& op) {
     std::string operator()(const op::Linear&) const { return "the projection"; }
     std::string operator()(const op::Rotate&) const { return "the rotary embedding"; }
     std::string operator()(const op::Extend&) const { return "the key/value cache"; }
+    std::string operator()(const op::Borrow&) const { return "the borrowed keys and values"; }
     std::string operator()(const op::Scores&) const { return "the masked scores"; }
     std::string operator()(const op::Softmax&) const { return "the softmax"; }
     std::string operator()(const op::Mix&) const { return "the mix of values"; }
     std::string operator()(const op::FusedAttention&) const { return "attention"; }
     std::string operator()(const op::GeluTanh&) const { return "the activation"; }
     std::string operator()(const op::Multiply&) const { return "the gated product"; }
+    std::string operator()(const op::Scale&) const { return "the scaling"; }
+    std::string operator()(const op::Split&) const { return "the split into blocks"; }
+    std::string operator()(const op::RouterProbabilities&) const { return "the router's softmax"; }
+    std::string operator()(const op::Route&) const { return "the choice of experts"; }
+    std::string operator()(const op::ExpertsGateUp&) const { return "the experts' gate and up projections"; }
+    std::string operator()(const op::ExpertsDown&) const { return "the experts"; }
+    std::string operator()(const op::SumSlots&) const { return "the sum over the chosen experts"; }
     std::string operator()(const op::Add&) const { return "the residual add"; }
     std::string operator()(const op::Softcap&) const { return "the softcap"; }
     std::string operator()(const op::LastProbabilities&) const { return "the softmax of the last row"; }

@@ -26,11 +26,15 @@ struct RmsNorm {
   Gain gain;
 };                 ///< x[, weight]
 struct Linear {};  ///< x, weight[, bias]
-struct Rotate {};  ///< queries or keys, cos, sin
+struct Rotate {
+  int64_t head_axis = 1;
+};  ///< queries or keys, cos, sin
 struct Extend {
-  int layer;
+  int cache;  ///< whose keys and values these are: a block's, or what later blocks borrow of it
   std::optional<int64_t> window;
-};  ///< keys, values -> the same behind what the cache keeps
+  bool copies = false;  ///< shares no storage with its inputs, also without a cache
+};                      ///< keys, values -> the same behind what the cache keeps
+struct Borrow {};       ///< keys, values -> the same, of which a trace makes copies private to the block
 struct Scores {
   double scale;
   std::optional<double> softcap;
@@ -44,16 +48,29 @@ struct FusedAttention {
   MaskRule rule;
 };
 struct GeluTanh {};
-struct Multiply {};
+struct Multiply {};  ///< x, y, or x and a weight
+struct Scale {
+  double factor;
+};               ///< x · factor
 struct Add {};
+struct Split {}; ///< x [batch, seq, parts, …] -> its parts
+struct RouterProbabilities {};  ///< router logits -> softmax over experts, float32
+struct Route {
+  int64_t top_k;
+};                  ///< probabilities, each expert's scale (a weight) -> expert weights, expert indices
+struct ExpertsGateUp {};  ///< x, indices; gate_up -> gate and up, a row a slot, sorted by expert
+struct ExpertsDown {};    ///< neurons, indices, weights; down -> each slot's weighted output
+struct SumSlots {}; ///< each slot's output, any value of the model's dtype -> their sum
 struct Softcap {
   double cap;
 };                            ///< cap · tanh(x / cap)
 struct LastProbabilities {};  ///< logits -> softmax of the last row, float32
 }  // namespace op
 
-using Op = std::variant<op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate, op::Extend, op::Scores,
-                        op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh, op::Multiply, op::Add, op::Softcap,
+using Op = std::variant<op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate, op::Extend, op::Borrow,
+                        op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh, op::Multiply, op::Scale,
+                        op::Add, op::Split, op::RouterProbabilities, op::Route, op::ExpertsGateUp,
+                        op::ExpertsDown, op::SumSlots, op::Softcap,
                         op::LastProbabilities>;
 
 /// How a tensor is looked at without copying it.
@@ -63,6 +80,8 @@ struct View {
     Heads,       ///< [batch, seq, heads · dim] as [batch, seq, heads, dim]
     HeadsFirst,  ///< [batch, seq, heads · dim] as [batch, heads, seq, dim]
     Flat,        ///< [batch, seq, heads, dim] as [batch, seq, heads · dim]
+    Transposed,  ///< [batch, seq, heads, dim] as [batch, heads, seq, dim]
+    Rows,        ///< [batch, seq, …] as [batch · seq, …]
   };
   Kind kind = Kind::Same;
   int64_t head_dim = 0;

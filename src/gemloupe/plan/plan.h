@@ -50,6 +50,7 @@ struct WeightSlot {
   std::vector<int64_t> shape;
   std::string gguf;                 ///< "blk.0.attn_q.weight"; empty where GGUF has none
   bool gguf_adds_one = false;       ///< llama.cpp stores a norm's 1 + weight
+  bool buffer = false;              ///< no parameter of the reference's: layer_scalar
   std::optional<WeightId> tied_to;  ///< shares that slot's tensor
 };
 
@@ -101,11 +102,12 @@ struct Absence {
   int layer;  ///< -1 outside the blocks
   std::string name;
   std::string reason;
+  bool of_family = true;  ///< another checkpoint of the family has it, so printouts list it
 };
 
 struct Sizes {
   int64_t hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, qk_head_dim = 0, intermediate_size = 0,
-          vocab_size = 0;
+          vocab_size = 0, num_experts = 0, top_k = 0;
 };
 
 struct Note {
@@ -116,6 +118,7 @@ struct Plan {
   std::string family;      ///< "gemma3_text"
   std::string class_name;  ///< "Gemma3ForCausalLM"
   Config config;
+  Config text_config;  ///< the text model's: `config` itself, or a part of a multimodal one
   Sizes sizes;
   std::vector<Sizes> layer_sizes;
   std::vector<std::string> layer_kinds;  ///< "sliding_attention", …
@@ -132,6 +135,7 @@ struct Plan {
       moved;             ///< values that do not lie where the catalogue's usual family has them; printed first
   std::string identity;  ///< "layers[i].input + … == layer_output"
   int32_t slots = 0;
+  int32_t caches = 0;  ///< of keys and values: a block's, and what later blocks borrow of it
   std::vector<Position> producer;  ///< by slot: the step that writes it, -1 for a run's inputs
 
   Slot input_ids = -1, attention_mask = -1, position_ids = -1;  ///< a run's inputs

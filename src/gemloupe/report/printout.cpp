@@ -33,7 +33,7 @@ class Printer {
     for (const Row& row : plan.rows)
       if (row.spec) add(row.name, {row.spec, row.meaning, ""});
     for (const Absence& absence : plan.absences)
-      add(absence.name, {absence.spec, std::string(absence.spec->meaning), absence.reason});
+      if (absence.of_family) add(absence.name, {absence.spec, std::string(absence.spec->meaning), absence.reason});
     for (auto& [host, list] : hosted_) sort(list);
   }
 

@@ -39,11 +39,15 @@ at::Tensor look(const at::Tensor& tensor, const View& view) {
       return tensor.unflatten(2, {-1, view.head_dim}).transpose(1, 2);
     case View::Kind::Flat:
       return tensor.flatten(2);
+    case View::Kind::Transposed:
+      return tensor.transpose(1, 2);
+    case View::Kind::Rows:
+      return tensor.flatten(0, 1);
   }
   return tensor;
 }
 
-at::Tensor look_back(const at::Tensor& tensor, const View& view) {
+at::Tensor look_back(const at::Tensor& tensor, const View& view, int64_t batch) {
   switch (view.kind) {
     case View::Kind::Same:
       return tensor;
@@ -53,13 +57,20 @@ at::Tensor look_back(const at::Tensor& tensor, const View& view) {
       return tensor.transpose(1, 2).flatten(2);
     case View::Kind::Flat:
       return tensor.unflatten(2, {-1, view.head_dim});
+    case View::Kind::Transposed:
+      return tensor.transpose(1, 2);
+    case View::Kind::Rows:
+      return tensor.unflatten(0, {batch, -1});
   }
   return tensor;
 }
 
 Cursor::Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs,
                bool eager, KvCache* cache)
-    : plan_(std::move(plan)), weights_(std::move(weights)), slots_(static_cast<size_t>(plan_->slots)) {
+    : plan_(std::move(plan)),
+      weights_(std::move(weights)),
+      slots_(static_cast<size_t>(plan_->slots)),
+      batch_(inputs.ids.size(0)) {
   slots_[static_cast<size_t>(plan_->input_ids)] = inputs.ids;
   slots_[static_cast<size_t>(plan_->attention_mask)] = inputs.mask;
   slots_[static_cast<size_t>(plan_->position_ids)] = inputs.positions;
@@ -95,9 +106,17 @@ bool Cursor::run_fusion(Position target) {
 
 void Cursor::run_step(Position at) {
   const Step& step = plan_->steps[static_cast<size_t>(at)];
+  if (weights_->read_ahead()) read_ahead(at);
   run_op(step.op, step.inputs, at, step.weights, step.outputs);
   drop(at);
   position_ = at + 1;
+}
+
+void Cursor::read_ahead(Position at) {
+  const Step& step = plan_->steps[static_cast<size_t>(at)];
+  weights_->read_ahead()->enter(at);
+  if (std::holds_alternative<op::ExpertsGateUp>(step.op) || std::holds_alternative<op::ExpertsDown>(step.op))
+    weights_->read_ahead()->use_experts(get_input(at, 1, {}), weights_->at(step.weights[0]));
 }
 
 void Cursor::drop(Position after) {
@@ -110,7 +129,7 @@ void Cursor::run_op(const Op& op, const std::vector<Operand>& inputs, Position s
   c10::SmallVector<at::Tensor, 4> in, w, out(outputs.size());
   bool records = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    in.push_back(step >= 0 && !bound_.empty() ? get_input(step, static_cast<int>(i)) : get(inputs[i]));
+    in.push_back(step >= 0 && !bound_.empty() ? get_input(step, static_cast<int>(i), inputs[i].view) : get(inputs[i]));
     records = records || (in.back().defined() && in.back().requires_grad());
   }
   for (WeightId id : weights) {
@@ -126,14 +145,14 @@ at::Tensor Cursor::get(const Operand& operand) const {
   return look(slots_[static_cast<size_t>(operand.slot)], operand.view);
 }
 
-at::Tensor Cursor::get_input(Position step, int index) const {
+at::Tensor Cursor::get_input(Position step, int index, const View& view) const {
+  if (auto found = bound_.find({step, index}); found != bound_.end()) return look(found->second, view);
   const Operand& operand = plan_->steps[static_cast<size_t>(step)].inputs[static_cast<size_t>(index)];
-  if (auto found = bound_.find({step, index}); found != bound_.end()) return look(found->second, operand.view);
-  return get(operand);
+  return get({operand.slot, view});
 }
 
 void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
-  slots_[static_cast<size_t>(operand.slot)] = look_back(tensor, operand.view);
+  slots_[static_cast<size_t>(operand.slot)] = look_back(tensor, operand.view, batch_);
   // Consumers still to run read the value again, also those whose input had been replaced on its own.
   std::erase_if(bound_, [&](const auto& entry) {
     return plan_->steps[static_cast<size_t>(entry.first.first)].inputs[static_cast<size_t>(entry.first.second)].slot ==
@@ -144,13 +163,22 @@ void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
     const Step& step = plan_->steps[static_cast<size_t>(producer)];
     if (const auto* extend = std::get_if<op::Extend>(&step.op))
       slots_[static_cast<size_t>(operand.slot)] =
-          state_.cache->replace(extend->layer, step.outputs[0] == operand.slot, tensor);
+          state_.cache->replace(extend->cache, step.outputs[0] == operand.slot, tensor);
   }
 }
 
-void Cursor::set_input(Position step, int index, const at::Tensor& tensor) {
-  const Operand& operand = plan_->steps[static_cast<size_t>(step)].inputs[static_cast<size_t>(index)];
-  bound_[{step, index}] = look_back(tensor, operand.view);
+void Cursor::set_input(Position step, int index, const View& view, const at::Tensor& tensor) {
+  bound_[{step, index}] = look_back(tensor, view, batch_);
+}
+
+bool Cursor::is_borrowed(Slot slot) const {
+  const Position producer = plan_->producer[static_cast<size_t>(slot)];
+  if (producer < 0) return false;
+  const Step& step = plan_->steps[static_cast<size_t>(producer)];
+  if (!std::holds_alternative<op::Borrow>(step.op)) return false;
+  const Operand& lender = step.inputs[step.outputs[0] == slot ? 0 : 1];
+  const at::Tensor &lent = this->slot(lender.slot), &own = this->slot(slot);
+  return lent.defined() && own.defined() && own.is_alias_of(lent);
 }
 
 at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tensor& tensor) const {

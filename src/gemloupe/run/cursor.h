@@ -37,10 +37,13 @@ class Cursor {
   /// Replaces a value: every consumer still to run sees `tensor`, which has the operand's shape.
   void set(const Operand& operand, const at::Tensor& tensor);
 
-  /// Replaces what one operand of one step reads.
-  void set_input(Position step, int index, const at::Tensor& tensor);
-  /// What `set_input` put there, or what the operand reads.
-  at::Tensor get_input(Position step, int index) const;
+  /// Whether the slot still is what another block's keys or values are, not a copy of them.
+  bool is_borrowed(Slot slot) const;
+
+  /// Replaces what one operand of one step reads; `view` is how `tensor` is looked at.
+  void set_input(Position step, int index, const View& view, const at::Tensor& tensor);
+  /// What `set_input` put there, or what the operand reads, as `view` shows it.
+  at::Tensor get_input(Position step, int index, const View& view) const;
 
   /// The steps from `first` up to `end` applied to `tensor` in the place of `from`: nothing is recorded, nothing moves.
   at::Tensor apply(Position first, Position end, Slot from, const at::Tensor& tensor) const;
@@ -51,6 +54,7 @@ class Cursor {
  private:
   void run_step(Position at);
   bool run_fusion(Position target);
+  void read_ahead(Position at);
   void run_op(const Op& op, const std::vector<Operand>& inputs, Position step, const std::vector<WeightId>& weights,
               const std::vector<Slot>& outputs);
   void drop(Position after);
@@ -60,13 +64,14 @@ class Cursor {
   std::vector<at::Tensor> slots_;
   std::map<std::pair<Position, int>, at::Tensor> bound_;
   PassState state_;
+  int64_t batch_;
   Position position_ = 0;
   size_t next_fusion_ = 0;
 };
 
 /// `tensor` [as stored] as `view` shows it, and back.
 at::Tensor look(const at::Tensor& tensor, const View& view);
-at::Tensor look_back(const at::Tensor& tensor, const View& view);
+at::Tensor look_back(const at::Tensor& tensor, const View& view, int64_t batch);
 
 }  // namespace v0
 }  // namespace gemloupe

@@ -5,6 +5,7 @@
 
 #include "gemloupe/ops/attention.h"
 #include "gemloupe/ops/basic.h"
+#include "gemloupe/ops/experts.h"
 #include "gemloupe/ops/kernels/bfloat16.h"
 #include "gemloupe/ops/norm.h"
 #include "gemloupe/ops/rotary.h"
@@ -62,14 +63,18 @@ struct Executor {
     sizes.back() = product.size(-1);
     out[0] = at::_unsafe_view(product, sizes);
   }
-  void operator()(const op::Rotate&) { out[0] = ops::rotate(in[0], in[1], in[2]); }
+  void operator()(const op::Rotate& o) { out[0] = ops::rotate(in[0], in[1], in[2], o.head_axis); }
   void operator()(const op::Extend& o) {
     if (state.cache) {
-      std::tie(out[0], out[1]) = state.cache->extend(o.layer, o.window, in[0], in[1]);
+      std::tie(out[0], out[1]) = state.cache->extend(o.cache, o.window, in[0], in[1]);
     } else {
-      out[0] = in[0];
-      out[1] = in[1];
+      out[0] = o.copies ? in[0].clone() : in[0];
+      out[1] = o.copies ? in[1].clone() : in[1];
     }
+  }
+  void operator()(const op::Borrow&) {
+    out[0] = in[0];
+    out[1] = in[1];
   }
   void operator()(const op::Scores& o) {
     // No mask was made: nothing is padding.
@@ -86,8 +91,20 @@ struct Executor {
     if (own_kernels()) out[0] = ops::kernels::gelu_tanh(in[0]);
     if (!out[0].defined()) out[0] = ops::gelu_tanh(in[0]);
   }
-  void operator()(const op::Multiply&) { out[0] = in[0] * in[1]; }
+  void operator()(const op::Multiply&) { out[0] = in[0] * (in.size() > 1 ? in[1] : weights[0]); }
+  void operator()(const op::Scale& o) { out[0] = in[0] * o.factor; }
   void operator()(const op::Add&) { out[0] = in[0] + in[1]; }
+  // Selected one by one: autograd forbids writing into what unbind gives.
+  void operator()(const op::Split&) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = in[0].select(2, static_cast<int64_t>(i));
+  }
+  void operator()(const op::RouterProbabilities&) { out[0] = ops::router_probabilities(in[0]); }
+  void operator()(const op::Route& o) { std::tie(out[0], out[1]) = ops::route(in[0], weights[0], o.top_k); }
+  void operator()(const op::ExpertsGateUp&) {
+    std::tie(out[0], out[1]) = ops::experts_gate_up(in[0], in[1], weights[0]);
+  }
+  void operator()(const op::ExpertsDown&) { out[0] = ops::experts_down(in[0], in[1], in[2], weights[0]); }
+  void operator()(const op::SumSlots&) { out[0] = ops::sum_slots(in[0], in[1].scalar_type()); }
   void operator()(const op::Softcap& o) { out[0] = ops::softcap(in[0], o.cap); }
   void operator()(const op::LastProbabilities&) { out[0] = ops::last_probabilities(in[0]); }
 };

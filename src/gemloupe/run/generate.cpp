@@ -31,7 +31,7 @@ at::Tensor generate(const std::shared_ptr<const Plan>& plan, const std::shared_p
                     const PassInputs& prompt, bool eager, const GenerateOptions& options) {
   if (options.max_new_tokens < 0)
     throw BadOption("max_new_tokens must be 0 or more, but it is " + std::to_string(options.max_new_tokens) + ".");
-  KvCache cache(plan->num_layers());
+  KvCache cache(plan->caches);
   PassInputs pass = prompt;
   at::Tensor all = prompt.ids;
   std::vector<char> done(static_cast<size_t>(all.size(0)), false);

@@ -12,7 +12,8 @@ inline namespace v0 {
 
 class KvCache {
  public:
-  explicit KvCache(int64_t layers) : layers_(static_cast<size_t>(layers)) {}
+  /// As many as `Plan::caches`.
+  explicit KvCache(int64_t caches) : layers_(static_cast<size_t>(caches)) {}
 
   /// Tokens of earlier passes, padding included.
   int64_t seen() const { return seen_; }

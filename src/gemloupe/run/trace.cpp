@@ -53,11 +53,12 @@ at::Tensor Trace::read(RowId id) {
   go_to(row);
   if (row.is_argument && !row.consumers.empty()) {
     auto [step, index] = row.consumers.front();
-    at::Tensor bound = cursor_->get_input(step, index);
+    const View& view = row.value.view;
+    at::Tensor bound = cursor_->get_input(step, index, view);
     if (!is_protected(bound)) return bound;
     if (!bound.is_alias_of(cursor_->slot(row.value.slot))) {
-      for (auto [s, i] : row.consumers) cursor_->set_input(s, i, bound.clone());
-      return cursor_->get_input(step, index);
+      for (auto [s, i] : row.consumers) cursor_->set_input(s, i, view, bound.clone());
+      return cursor_->get_input(step, index, view);
     }
   }
   protect(row.value);
@@ -72,7 +73,7 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
                    "' is derived from other values and cannot be written; write logits, or what it is derived from.");
   go_to(row);
   at::Tensor current = row.is_argument && !row.consumers.empty()
-                           ? cursor_->get_input(row.consumers.front().first, row.consumers.front().second)
+                           ? cursor_->get_input(row.consumers.front().first, row.consumers.front().second, row.value.view)
                            : cursor_->get(row.value);
   // `value *= 2` reads the tensor, writes into it, and assigns it to where it already is.
   if (current.defined() && tensor.defined() && tensor.is_alias_of(current) && tensor.data_ptr() == current.data_ptr() &&
@@ -81,7 +82,7 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
     if (!tensor.requires_grad() || tensor.unsafeGetTensorImpl() == current.unsafeGetTensorImpl()) return;
   at::Tensor fit = checked(row, current, tensor);
   if (row.is_argument) {
-    for (auto [step, index] : row.consumers) cursor_->set_input(step, index, fit);
+    for (auto [step, index] : row.consumers) cursor_->set_input(step, index, row.value.view, fit);
   } else {
     cursor_->set(row.value, fit);
   }
@@ -127,7 +128,7 @@ bool Trace::is_protected(const at::Tensor& tensor) const {
 
 void Trace::protect(const Operand& operand) {
   const at::Tensor& live = cursor_->slot(operand.slot);
-  if (is_protected(live)) cursor_->set({operand.slot, {}}, live.clone());
+  if (is_protected(live) || cursor_->is_borrowed(operand.slot)) cursor_->set({operand.slot, {}}, live.clone());
 }
 
 at::Tensor Trace::snapshot(at::Tensor&& tensor) {
@@ -152,7 +153,7 @@ at::Tensor Trace::head_input(RowId id) {
   cursor_->advance(plan_->head);
   last_name_ = plan_->row(id).name;
   last_where_ = where_;
-  return cursor_->get_input(plan_->head, 0);
+  return cursor_->get_input(plan_->head, 0, {});
 }
 
 at::Tensor Trace::apply_head(RowId row, const at::Tensor& rows) const {

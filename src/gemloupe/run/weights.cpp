@@ -35,16 +35,29 @@ class Binder {
       : plan_(plan), checkpoint_(checkpoint), dtype_(dtype), device_(device) {}
 
   std::vector<at::Tensor> bind() {
-    for (const WeightSlot& slot : plan_.weights) tensors_.push_back(slot.tied_to ? at::Tensor() : load(slot));
+    for (const WeightSlot& slot : plan_.weights) {
+      stored_.push_back(nullptr);
+      tensors_.push_back(slot.tied_to ? at::Tensor() : load(slot));
+    }
     refuse_missing();
     for (size_t i = 0; i < plan_.weights.size(); ++i)
       if (auto owner = plan_.weights[i].tied_to) {
         tensors_[i] = tensors_[static_cast<size_t>(*owner)];
+        stored_[i] = stored_[static_cast<size_t>(*owner)];
         if (const StoredTensor* unused = find(plan_.weights[i]))
           used_.insert(unused->name);  // a file may repeat a tied head
       }
     refuse_left_over();
     return std::move(tensors_);
+  }
+
+  /// By weight: its pages in a file, empty where it was copied out of them.
+  std::vector<ReadAhead::Range> mapped_ranges(const std::vector<at::Tensor>& tensors) const {
+    std::vector<ReadAhead::Range> ranges(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (stored_[i] && tensors[i].is_cpu() && tensors[i].const_data_ptr() == stored_[i]->data)
+        ranges[i] = {stored_[i]->data, tensors[i].nbytes()};
+    return ranges;
   }
 
  private:
@@ -64,6 +77,7 @@ class Binder {
       return {};
     }
     used_.insert(stored->name);
+    stored_.back() = stored;
     if (stored->shape != slot.shape)
       throw BadCheckpoint(stored->path.string() + ": tensor '" + stored->name + "' has shape " +
                           shape_text(stored->shape) + ", but the config makes it " + shape_text(slot.shape) +
@@ -104,6 +118,7 @@ class Binder {
   at::ScalarType dtype_;
   at::Device device_;
   std::vector<at::Tensor> tensors_;
+  std::vector<const StoredTensor*> stored_;
   std::vector<std::string> missing_;
   std::set<std::string> used_;
 };
@@ -114,7 +129,9 @@ Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::Scalar
   Weights weights;
   weights.dtype_ = dtype;
   weights.device_ = device;
-  weights.tensors_ = Binder(plan, checkpoint, dtype, device).bind();
+  Binder binder(plan, checkpoint, dtype, device);
+  weights.tensors_ = binder.bind();
+  weights.read_ahead_ = ReadAhead::make(plan, binder.mapped_ranges(weights.tensors_), memory_to_fill());
   return weights;
 }
 

@@ -3,11 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gemloupe/plan/plan.h"
+#include "gemloupe/run/read_ahead.h"
 #include "gemloupe/store/checkpoint.h"
 
 namespace gemloupe {
@@ -23,11 +25,14 @@ class Weights {
   const at::Tensor& at(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
   at::ScalarType dtype() const { return dtype_; }
   const at::Device& device() const { return device_; }
+  /// Null where the mapped weights fit in memory.
+  ReadAhead* read_ahead() const { return read_ahead_.get(); }
 
  private:
   std::vector<at::Tensor> tensors_;
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
+  std::shared_ptr<ReadAhead> read_ahead_;
 };
 
 at::ScalarType scalar_type(DType dtype);
