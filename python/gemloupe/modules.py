@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import Absent, UnknownName
-from .saving import SavedTuple
+from .errors import Absent, BadValue, CannotCall, UnknownName
+from .saving import NamedOutput, SavedTuple
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
@@ -60,6 +60,17 @@ class NativeModule:
         return f"<{self._info['class_name']} '{self._info['path']}'>"
 
 
+def _assembled(part: Any, leaves: Iterator[torch.Tensor | None]) -> Any:
+    """A part of a plan with its leaves in it."""
+    if part is None:
+        return None
+    if isinstance(part, int):
+        return next(leaves)
+    _, members, names = part
+    values = [_assembled(member, leaves) for member in members]
+    return NamedOutput.of(names, values) if names else SavedTuple(values)
+
+
 class _Attribute:
     """A value or a port where Python finds it first: through ``__getattr__``, which is called when all else has failed, an access
     costs three times as much. A module that has none of that name goes on there."""
@@ -101,10 +112,42 @@ class Module:
     def _module(self) -> NativeModule:
         return NativeModule(self._model, self._info)
 
+    # ---------------------------------------------------------------------------------------------------- calling
+
+    def __call__(self, value: torch.Tensor, *, position_ids: torch.Tensor | None = None) -> Any:
+        """What the module returns for `value`, beside any run: no cursor moves, nothing is recorded, edits do not count.
+
+        Attention and blocks see what a causal run of `value`'s tokens [batch, seq, hidden_size] sees, at `position_ids`
+        [seq] or [batch, seq] (0 and up if not given).
+
+        Raises:
+            CannotCall: where a tensor alone is not enough. BadValue: it does not fit.
+        """
+        if not self._info["has_result"] or not self._info["arguments"]:
+            raise CannotCall(f"'{self._path}' cannot be called: {self._info['no_ports'] or 'it takes no tensor'}.")
+        leaves = iter(self._model._core.call(self._info["id"], value, position_ids))
+        return _assembled(self._info["result"], leaves)
+
+    def skip(self, value: Any) -> None:
+        """Inside a trace: the module does not run, and returns `value` (of a tuple, its first member).
+
+        Raises:
+            CannotSkip: something behind it reads what is made inside it. OutOfOrder: the run is past its beginning.
+        """
+        tracer = self._model._tracer(self._name("skip"))
+        if isinstance(value, (tuple, list)):
+            value = value[0]
+        if not isinstance(value, torch.Tensor):
+            raise BadValue(f"'{self._name('output')}' is replaced by {type(value).__name__}; it must be a tensor.")
+        tracer._core.skip(self._info["id"], value)
+        tracer._note(self._name("output"))
+
     # ---------------------------------------------------------------------------------------------------- reading
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
+        if "_info" not in own:  # being copied or unpickled
+            raise AttributeError(name)
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
         for weight, slot in own["_info"]["weights"]:
@@ -130,8 +173,22 @@ class Module:
             self._write_inputs(value)
         elif name.startswith("_"):
             own[name] = value
+        elif name in dict(own["_info"]["weights"]):
+            self._write_weight(name, dict(own["_info"]["weights"])[name], value)
         else:
             raise self._unknown(name)
+
+    def _write_weight(self, name: str, slot: int, value: Any) -> None:
+        """A parameter is written in place: a tied head and every run from now on see it, the file never does."""
+        weight = self._model._core.weight(slot)
+        if isinstance(value, torch.Tensor) and value.data_ptr() == weight.data_ptr():
+            return  # `weight *= 2` has written already
+        if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
+            raise BadValue(
+                f"'{self._name(name)}' must be a tensor of the shape {list(weight.shape)}; write a part by `{name}[...] =`."
+            )
+        with torch.no_grad():
+            weight.copy_(value)
 
     def _write_inputs(self, value: Any) -> None:
         name = self._name("inputs")
@@ -203,6 +260,7 @@ def build_tree(root: Module) -> None:
     for index, module in made.items():
         if isinstance(module, ModuleList):
             module.__dict__["_members"] = [made[child] for child in model._infos[index]["children"]]
+    model.__dict__["_all_modules"] = [module for index, module in made.items() if index]
     by_path = {module._path: module for module in made.values()}
     by_path[""] = root
     for row_id, row in enumerate(model._row_table):

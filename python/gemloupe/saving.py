@@ -6,21 +6,26 @@ snapshot is the live tensor itself, and the engine copies the value if it is acc
 
 from __future__ import annotations
 
+import contextvars
 import sys
-import threading
 from typing import Any
 
 import torch
 
-_active = threading.local()  # .traces: the tracers open in this thread, innermost last
+#: The tracers that are open here, innermost last: threads and asyncio tasks have contexts of their own.
+_open: contextvars.ContextVar[tuple] = contextvars.ContextVar("gemloupe_open_tracers", default=())
 
 
-def open_tracers() -> list:
-    try:
-        return _active.traces
-    except AttributeError:
-        _active.traces = []
-        return _active.traces
+def open_tracers() -> tuple:
+    return _open.get()
+
+
+def enter_tracer(tracer: Any) -> None:
+    _open.set((*_open.get(), tracer))
+
+
+def leave_tracer(tracer: Any) -> None:
+    _open.set(tuple(other for other in _open.get() if other is not tracer))
 
 
 def _references_of_a_temporary() -> int:
@@ -45,7 +50,8 @@ def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
     if not (tracers := open_tracers()):
         return tensor
     tracer = tracers[-1]
-    return tracer._core.save(tensor, held, tracer._last_name)
+    # With several runs open the value may be another's, which would not know of this snapshot: then it is a copy.
+    return tracer._core.save(tensor, held or len(tracers) > 1, tracer._last_name)
 
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .caching import Cache, names_of
 from .errors import BadValue, OutOfOrder, SnapshotWritten
 from .rows import LogitRows
-from .saving import NamedOutput, SavedSize, SavedTuple, open_tracers
+from .saving import NamedOutput, SavedSize, SavedTuple, enter_tracer, leave_tracer
 
 if TYPE_CHECKING:
     from . import _core
@@ -26,23 +28,29 @@ class Tracer:
         self._last_name = ""
         self._last_place: tuple[CodeType, int] | None = None  # code and the instruction in it
         self._logit_rows: dict[int, LogitRows] = {}
+        self._caches: list[Cache] = []
 
     # ----------------------------------------------------------------------------------------------------- the body
 
     def __enter__(self) -> Tracer:
-        self._open = open_tracers()
-        self._open.append(self)
+        enter_tracer(self)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
-        self._open.remove(self)
+        leave_tracer(self)
+        if error is None and self._caches and not self._core.finished:
+            self._core.run_actions()  # what is to be collected behind the last read
         written = self._core.end()
         self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
         if error is None and written is not None:
-            raise SnapshotWritten(
-                f"what .save() returned ('{written}') was written inside its own trace. A snapshot is not the model's value: "
-                f"to edit the run write '{written}' itself, to compute on the side write to a .clone()."
-            )
+            self._refuse_written(written)
+
+    @staticmethod
+    def _refuse_written(name: str) -> None:
+        raise SnapshotWritten(
+            f"what .save() returned ('{name}') was written inside its own trace. A snapshot is not the model's value: "
+            f"to edit the run write '{name}' itself, to compute on the side write to a .clone()."
+        )
 
     def stop(self) -> None:
         """Nothing of the model runs after this; every later access in the body is refused."""
@@ -52,6 +60,37 @@ class Tracer:
     def input_size(self) -> SavedSize:
         """[batch, seq] of this run."""
         return SavedSize(self._core.input_size)
+
+    def cache(
+        self,
+        modules: Any = None,
+        values: Any = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        include_inputs: bool = False,
+    ) -> Cache:
+        """Collects values (names or globs) and modules' outputs as the run goes by; every block's output if neither is named.
+
+        The run goes on to the last of them when the body ends. Edits of the body are in what is collected if they come before
+        the run has passed the value.
+
+        Raises:
+            UnknownName, Absent: as for reading. OutOfOrder: the run has passed one of them.
+        """
+        names = names_of(self._model, modules, values, include_inputs)
+        cache = Cache(self, device, dtype)
+        for name in names:
+            self._core.when(self._model._row(name), functools.partial(cache._take, name))
+        self._caches.append(cache)
+        return cache
+
+    def point(self, name: str) -> _core.TracePoint:
+        """Everything that is alive where the value `name` is: `model.trace(start_from=point)` goes on from there."""
+        return self._core.point(self._model._row(name))
+
+    def barrier(self, count: int = 0) -> Any:
+        """Accepted for compatibility: there is nothing to wait for."""
+        return lambda: None
 
     # ---------------------------------------------------------------------------------------------------- by name
 
@@ -80,14 +119,18 @@ class Tracer:
         if row == self._model._input_size_row:
             return self.input_size
         if row == self._model._probabilities_row:
-            for rows in list(self._logit_rows.values()):
-                rows.settle()
+            self._settle_rows()
             return None
         if (stream := self._core.head_input(row)) is None:
             return None
         if (found := self._logit_rows.get(row)) is None:
             found = self._logit_rows[row] = LogitRows(self, row, name, stream)
         return found
+
+    def _settle_rows(self) -> bool:
+        """Puts parts of logits that were written into the whole; False where none was."""
+        settled = [rows.settle() for rows in list(self._logit_rows.values())]
+        return any(settled)
 
     def _write(self, row: int, name: str, value: torch.Tensor) -> None:
         if isinstance(value, LogitRows):

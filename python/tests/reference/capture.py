@@ -99,7 +99,8 @@ class Reference:
             return self.model(**self.inputs(ids, mask), use_cache=False).logits
 
     def capture(self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE) -> dict:
-        recorder = _Recorder(edits, ids.shape, self.model.dtype)
+        both_ways = getattr(self.config, "use_bidirectional_attention", None) == "all"
+        recorder = _Recorder(edits, ids.shape, self.model.dtype, both_ways)
         inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
         recorder.values.pop("position_ids", None)
         with torch.no_grad(), self._hooked(recorder), _interface(recorder, sys.modules[type(self.model).__module__]):
@@ -151,8 +152,8 @@ def _standard_values(path: str, sandwich: bool) -> tuple[str | None, str | None]
 
 
 class _Recorder:
-    def __init__(self, edits: Edits, shape: torch.Size, dtype: torch.dtype):
-        self.edits, self.values, self.shape, self.dtype = dict(edits), {}, shape, dtype
+    def __init__(self, edits: Edits, shape: torch.Size, dtype: torch.dtype, all_open: bool = False):
+        self.edits, self.values, self.shape, self.dtype, self.all_open = dict(edits), {}, shape, dtype, all_open
 
     def value(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A standard value: what replaces it is copied into it, and so reaches every reader."""
@@ -182,7 +183,7 @@ class _Recorder:
             args, kwargs = ((first, *args[1:]), kwargs) if args else (args, {**kwargs, key: first})
             cache = {name: value for name, value in kwargs.items() if name in CACHE}
             rest = {name: value for name, value in kwargs.items() if name not in CACHE}
-            if "attention_mask" in rest and rest["attention_mask"] is None:  # Gemma 4 leaves out one that opens all
+            if self.all_open and rest.get("attention_mask", self) is None:  # Gemma 4 leaves out one that opens all
                 length = self.shape[-1]
                 rest["attention_mask"] = torch.zeros(self.shape[0], 1, length, length, dtype=self.dtype)
             args, rest = self.port(f"{path}.inputs", (args, rest))
@@ -232,7 +233,9 @@ def _interface(recorder: _Recorder, modeling):
     def watched(function):
         def attention(module, queries, keys, values, mask, **options):
             where = f"layers.{module.layer_idx}.self_attn"
-            if hasattr(module, "is_kv_shared_layer"):  # the pages' private copies, where the reference shares one tensor
+            if hasattr(
+                module, "is_kv_shared_layer"
+            ):  # the pages' private copies, where the reference shares one tensor
                 keys, values = keys.clone(), values.clone()
             for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
                 recorder.value(f"{where}.attention_{name}", tensor)

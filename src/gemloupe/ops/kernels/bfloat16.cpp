@@ -29,7 +29,7 @@ bool has_instructions() {
 /// Whether a kernel may walk over `tensor`'s memory. No storage: a wrapper, of vmap say.
 bool fits(const at::Tensor& tensor) {
   return has_instructions() && tensor.scalar_type() == at::kBFloat16 && tensor.device().is_cpu() &&
-         tensor.layout() == at::kStrided && tensor.has_storage();
+         tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_neg();
 }
 
 /// The tensor, or a copy, whose rows of the last axis lie one after another, in whatever order of the other axes.
