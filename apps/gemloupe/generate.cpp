@@ -62,7 +62,7 @@ void add_generate(CLI::App& app, const Globals& globals) {
   command->prompt.add_to(*generate);
   generate->add_option("-n,--max-new-tokens", command->most, "How many tokens at most")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 30));
   generate->add_flag("--chat", command->chat, "PROMPT is a user's message, put into the checkpoint's chat template");
   generate->add_flag("--json", command->as_json, "For machines: ids and text, at the end");
   generate->footer(

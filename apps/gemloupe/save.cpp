@@ -83,7 +83,9 @@ class NewFolder {
 
   const fs::path& path() const { return work_; }
   void keep() {
-    if (work_ != target_) fs::rename(work_, target_);
+    std::error_code error;
+    if (work_ != target_) fs::rename(work_, target_, error);
+    if (error) throw CannotWrite(target_.string() + ": cannot be written: " + error.message() + ".");
     work_ = target_;
   }
 
@@ -143,7 +145,12 @@ std::vector<std::pair<std::string, json>> statistics(const at::Tensor& tensor) {
 }  // namespace
 
 void check_target(const std::string& target) {
-  if (is_folder(target)) return;
+  if (is_folder(target)) {
+    const fs::path folder = fs::path(target).parent_path();
+    if (fs::symlink_status(folder).type() != fs::file_type::not_found && !fs::is_directory(folder))
+      throw CannotWrite(target + ": cannot be written: '" + folder.string() + "' is there, and is no folder.");
+    return;
+  }
   if (!target.ends_with(".safetensors") && !target.ends_with(".npz"))
     throw BadOption("--out '" + target + "' is none of x.safetensors, x.npz and a folder, which ends in /.");
   fs::path folder = fs::path(target).parent_path();
