@@ -22,7 +22,8 @@ build: setup ## the library, the command line and the Python package, usable fro
 
 demo: build ## look inside a real Gemma 3 270M
 	@model=$$($(PY) tools/demo_model.py) && mkdir -p build/demo && \
-	  $(VENV)/bin/gemloupe lens "$$model" "The Eiffel Tower is in the city of" --html build/demo/lens.html
+	  $(VENV)/bin/gemloupe lens "$$model" "The Eiffel Tower is in the city of" --html build/demo/lens.html && \
+	  echo "The page: build/demo/lens.html"
 
 test: build ## every test, C++ and Python
 	@$(CTEST) --preset release

@@ -1,4 +1,5 @@
-# libtorch as the torch wheel carries it: Libtorch::Libtorch for C++, Libtorch::Python for the extension.
+# libtorch as the torch wheel carries it: Libtorch::Libtorch for C++, Libtorch::Python for the extension, Libtorch::OpenMP for
+# what runs in its threads.
 #
 # Torch's own package file is not used: it wants a CUDA toolkit when the wheel was built with CUDA, and sets global flags.
 # Looks in Libtorch_ROOT, in CMAKE_PREFIX_PATH (torch.utils.cmake_prefix_path is right), then asks Python.
@@ -41,5 +42,10 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
     set_target_properties(Libtorch::${part} PROPERTIES IMPORTED_LOCATION "${Libtorch_LIBRARY_DIR}/lib${part}.so")
   endforeach()
   target_link_libraries(Libtorch::Libtorch INTERFACE Libtorch::torch_cpu Libtorch::c10)
+  # The wheel's own OpenMP runtime, which libtorch computes with: the system's would be a second pool of threads.
+  file(GLOB openmp "${Libtorch_LIBRARY_DIR}/libgomp*.so*" "${Libtorch_PREFIX}/../torch.libs/libgomp*.so*")
+  list(GET openmp 0 openmp)
+  add_library(Libtorch::OpenMP SHARED IMPORTED)
+  set_target_properties(Libtorch::OpenMP PROPERTIES IMPORTED_LOCATION "${openmp}")
   target_link_libraries(Libtorch::Python INTERFACE Libtorch::torch_python)
 endif()

@@ -4,6 +4,7 @@
 #include <gemloupe/model.h>
 #include <gemloupe/report/tokens.h>
 
+#include <exception>
 #include <iostream>
 
 namespace {
@@ -16,7 +17,7 @@ void say(const gemloupe::Model& model, const char* what, gemloupe::Trace& trace)
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 4) return std::cerr << "usage: edit MODEL PROMPT OTHER_PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
 
@@ -38,4 +39,7 @@ int main(int argc, char** argv) {
   gemloupe::Trace patched = model.trace(argv[2]);
   patched.read("layers.3.layer_output").select(1, -1).copy_(stream);
   say(model, "with the other prompt's stream after layer 3", patched);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }

@@ -2,9 +2,10 @@
 //   generate MODEL PROMPT
 #include <gemloupe/model.h>
 
+#include <exception>
 #include <iostream>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: generate MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::TokenStream text(model.tokenizer(), /*skip_special_tokens=*/true);
@@ -16,4 +17,7 @@ int main(int argc, char** argv) {
   };
   model.generate(model.prompt(argv[2]), options);
   std::cout << text.finish() << "\n";
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }

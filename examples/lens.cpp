@@ -4,9 +4,10 @@
 #include <gemloupe/model.h>
 #include <gemloupe/report/tokens.h>
 
+#include <exception>
 #include <iostream>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: lens MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::Trace trace = model.trace(argv[2]);
@@ -16,4 +17,7 @@ int main(int argc, char** argv) {
     std::cout << i << "\t" << probability.item<float>() << "\t\""
               << gemloupe::token_text(model.tokenizer(), id.item<int64_t>()) << "\"\n";
   }
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }

@@ -3,9 +3,10 @@
 #include <ATen/ATen.h>
 #include <gemloupe/model.h>
 
+#include <exception>
 #include <iostream>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: read MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::Trace trace = model.trace(argv[2]);
@@ -19,4 +20,7 @@ int main(int argc, char** argv) {
   std::cout << "layer 2 leaves a stream of shape " << output.sizes() << ", norm " << output.norm().item<float>() << "\n"
             << "input + attention + mlp == output: " << std::boolalpha << at::equal(input + attention + mlp, output)
             << "\n";
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }

@@ -4,9 +4,10 @@
 #include <gemloupe/base/errors.h>
 #include <gemloupe/model.h>
 
+#include <exception>
 #include <iostream>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: stop MODEL PROMPT\n", 2;
   gemloupe::Model model = gemloupe::Model::load(argv[1]);
   gemloupe::Trace trace = model.trace(argv[2]);
@@ -23,4 +24,7 @@ int main(int argc, char** argv) {
   } catch (const gemloupe::OutsideTrace& error) {
     std::cout << "refused: " << error.what() << "\n";
   }
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "gemloupe/base/errors.h"
@@ -133,6 +134,10 @@ void Edit::apply(Trace& trace, RowId row) const {
   if (!value.defined()) throw BadValue("'" + name + "' is not made in this run; with --attn eager it is.");
   // The whole of a value is replaced with all the checks of an assignment.
   if (!has_slices_ && operator_.empty() && tensor_.defined()) return trace.write(row, tensor_);
+  const bool is_fraction =
+      tensor_.defined() ? at::isFloatingType(tensor_.scalar_type()) : number_ != std::floor(number_);
+  if (!at::isFloatingType(value.scalar_type()) && (is_fraction || operator_ == "/"))
+    throw BadValue("the edit '" + text_ + "' does not fit '" + name + "', which holds integers.");
   try {
     at::Tensor target = has_slices_ ? part(value) : value;
     at::Tensor operand = tensor_.defined() ? tensor_.to(target.device()) : at::scalar_tensor(number_, at::kDouble);

@@ -44,7 +44,7 @@ struct GenerateCommand {
   std::string chat_text(const Model& loaded) const {
     const auto& chat_template = loaded.tokenizer_files().chat_template;
     if (!chat_template)
-      throw NotFound(
+      throw BadTokenizer(
           "this checkpoint has no chat template: it was not made for chats. Leave --chat out, or use an "
           "instruction-tuned one (-it).");
     json options = special_token_texts(loaded.tokenizer());
@@ -62,7 +62,7 @@ void add_generate(CLI::App& app, const Globals& globals) {
   command->prompt.add_to(*generate);
   generate->add_option("-n,--max-new-tokens", command->most, "How many tokens at most")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 30));
   generate->add_flag("--chat", command->chat, "PROMPT is a user's message, put into the checkpoint's chat template");
   generate->add_flag("--json", command->as_json, "For machines: ids and text, at the end");
   generate->footer(

@@ -57,7 +57,7 @@ void add_lens(CLI::App& app, const Globals& globals) {
   command->prompt.add_to(*lens);
   lens->add_option("--top", command->top, "How many tokens of each layer")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 20));
   lens->add_option("--html", command->html, "Also write a page: layers x positions, probability as colour");
   lens->add_flag("--json", command->as_json, "For machines: ids, tokens and probabilities");
   lens->add_flag("--every-position", command->every_position, "With --json: all positions, not the last one alone");

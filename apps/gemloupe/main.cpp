@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C. GEMLOUPE_LOG=debug shows where time goes.");
   Globals globals;
   app.add_option("--threads", globals.threads, "How many CPU threads compute; left out: libtorch's choice")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1024));
   app.add_flag("--quiet", globals.quiet, "No warnings and no progress on standard error");
   app.set_version_flag("--version", version_text, "gemloupe's and torch's versions, and the CPU path in use");
   app.require_subcommand(1);

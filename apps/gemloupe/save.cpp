@@ -1,6 +1,8 @@
 #include "save.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -51,31 +53,66 @@ std::map<std::string, std::string> texts_of(const json& origin) {
   return texts;
 }
 
+// A folder's lock: held while a run writes into it, and gone with the run however that ends. -1: another has it.
+int lock_of(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
 // Removed unless it is kept: a new folder appears whole.
 class NewFolder {
  public:
   explicit NewFolder(const fs::path& target) : target_(target), work_(target) {
+    remove_abandoned();
     if (fs::is_directory(target)) return;
-    work_ += ".gemloupe-" + std::to_string(::getpid());
+    work_ += kMark + std::to_string(::getpid());
     std::error_code error;
     if (!fs::create_directory(work_, error))
       throw CannotWrite(target.string() + ": cannot be created: " + error.message() + ".");
+    lock_ = lock_of(work_);
   }
   ~NewFolder() {
     std::error_code error;
     if (work_ != target_) fs::remove_all(work_, error);
+    if (lock_ >= 0) ::close(lock_);
   }
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
   const fs::path& path() const { return work_; }
   void keep() {
-    if (work_ != target_) fs::rename(work_, target_);
+    std::error_code error;
+    if (work_ != target_) fs::rename(work_, target_, error);
+    if (error) throw CannotWrite(target_.string() + ": cannot be written: " + error.message() + ".");
     work_ = target_;
   }
 
  private:
+  static constexpr const char* kMark = ".gemloupe-";
+
+  // What runs left that were killed: a signal handler cannot remove a folder with files.
+  void remove_abandoned() const {
+    const std::string prefix = target_.filename().string() + kMark;
+    std::error_code error;
+    std::vector<fs::path> found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(fs::absolute(target_).parent_path(), error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.size() > prefix.size() && name.starts_with(prefix) &&
+          name.find_first_not_of("0123456789", prefix.size()) == name.npos)
+        found.push_back(entry.path());
+    }
+    for (const fs::path& folder : found) {
+      const int lock = lock_of(folder);
+      if (lock < 0) continue;
+      fs::remove_all(folder, error);
+      ::close(lock);
+    }
+  }
+
   fs::path target_, work_;
+  int lock_ = -1;
 };
 
 void save_folder(const std::string& target, const Arrays& arrays, const json& origin) {
@@ -108,7 +145,12 @@ std::vector<std::pair<std::string, json>> statistics(const at::Tensor& tensor) {
 }  // namespace
 
 void check_target(const std::string& target) {
-  if (is_folder(target)) return;
+  if (is_folder(target)) {
+    const fs::path folder = fs::path(target).parent_path();
+    if (fs::symlink_status(folder).type() != fs::file_type::not_found && !fs::is_directory(folder))
+      throw CannotWrite(target + ": cannot be written: '" + folder.string() + "' is there, and is no folder.");
+    return;
+  }
   if (!target.ends_with(".safetensors") && !target.ends_with(".npz"))
     throw BadOption("--out '" + target + "' is none of x.safetensors, x.npz and a folder, which ends in /.");
   fs::path folder = fs::path(target).parent_path();

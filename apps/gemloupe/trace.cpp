@@ -98,7 +98,8 @@ void add_trace(CLI::App& app, const Globals& globals) {
   trace->add_option("NAMES", command->names, "Values to read: names, or globs in quotes")->required();
   trace->add_option("--edit", command->edit_texts, "Change a value: 'NAME OP OPERAND'; may be given again and again")
       ->allow_extra_args(false);
-  trace->add_option("--out", command->out, "Save: x.safetensors, x.npz, or dir/ for one .npy a value");
+  trace->add_option("--out", command->out, "Save: x.safetensors, x.npz, or dir/ for one .npy a value")
+      ->check([](const std::string& target) { return target.empty() ? std::string("names no file") : std::string(); });
   trace->add_flag("--json", command->as_json, "For machines: shapes and statistics of what was read");
   trace->footer(
       "Names are those that `gemloupe show MODEL` prints: layers.5.mlp.mlp_output, layers.0.self_attn.q_proj.input.\n"

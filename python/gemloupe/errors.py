@@ -53,6 +53,18 @@ class BadValue(Error, ValueError):
     slug = "bad-value"
 
 
+class CannotSkip(Error, KeyError):
+    """Something behind a module reads what is made inside it, so it cannot be left out."""
+
+    slug = "cannot-skip"
+
+
+class CannotCall(Error, TypeError):
+    """A module that one tensor alone does not run."""
+
+    slug = "cannot-call"
+
+
 class OutsideTrace(Error, RuntimeError):
     """A value was used with no run going on, or after its run ended."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import gc
 import logging
 import os
-import threading
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +18,14 @@ from . import _core
 from .config import Config
 from .errors import BadOption, BadPrompt, OutsideTrace
 from .modules import Module, build_tree
+from .passes import GenerationTracer, Invokes
+from .saving import open_tracers
+from .stopping import StopTexts
 from .tokenizer import Tokenizer
 from .tracing import Tracer
 
 _log = logging.getLogger("gemloupe")
+_alive: weakref.WeakSet = weakref.WeakSet()
 
 PromptLike = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | torch.Tensor | Mapping[str, Any]
 
@@ -76,6 +83,8 @@ class StandardizedTransformer(Module):
         options.final_logit_softcapping = "none" if final_logit_softcapping is None else str(final_logit_softcapping)
         options.threads = threads
         options.ignore_config_keys = list(ignore_config_keys)
+        if _alive:
+            gc.collect()  # modules and their model refer to each other: one that was dropped would keep its weights
         if isinstance(path_or_id, Mapping):
             if dispatch:
                 raise BadOption("a config has no weights to load: use StandardizedTransformer.from_config(config).")
@@ -104,13 +113,16 @@ class StandardizedTransformer(Module):
     def _adopt(self, core: _core.Model) -> None:
         own = self.__dict__
         own["_core"] = core
-        own["_local"] = threading.local()
+        _alive.add(self)
         own["_infos"] = core.plan.modules
+        for index, info in enumerate(own["_infos"]):
+            info["id"] = index
         own["_row_table"] = core.plan.rows
         own["_row_index"] = core.plan.row_index
-        own["_lazy_rows"] = {own["_row_index"]["logits"], own["_row_index"]["lm_head_output"]}
         own["_probabilities_row"] = own["_row_index"]["next_token_probs"]
         own["_input_size_row"] = own["_row_index"]["input_size"]
+        lazy = {own["_row_index"]["logits"], own["_row_index"]["lm_head_output"]}
+        own["_special_rows"] = lazy | {own["_probabilities_row"], own["_input_size_row"]}
         own["config"] = Config(core.plan.config)
         own.update(core.plan.sizes)
         own["num_layers"] = len(core.plan.layer_sizes)
@@ -121,36 +133,131 @@ class StandardizedTransformer(Module):
 
     # --------------------------------------------------------------------------------------------------------- runs
 
-    def trace(self, prompt: PromptLike, *, attention_mask: Any = None, position_ids: Any = None) -> Tracer:
+    def trace(
+        self,
+        prompt: PromptLike | None = None,
+        *,
+        attention_mask: Any = None,
+        position_ids: Any = None,
+        grad: bool = False,
+        start_from: _core.TracePoint | None = None,
+    ) -> Tracer | Invokes:
         """One run that the ``with`` body pulls.
 
         Args:
             prompt: a text, a list of texts (one left-padded batch), ids, or a mapping with ``input_ids`` and optionally
-                ``attention_mask`` and ``position_ids``.
+                ``attention_mask`` and ``position_ids``. None: the body opens runs itself, ``with tracer.invoke(prompt):``.
+            grad: every value records its gradient: ``loss.backward()``, then ``value.grad``, also of what was saved.
+            start_from: a ``tracer.point(name)``: the run goes on from there, what lies before it is not computed again.
 
         Raises:
             BadPrompt: empty, ids outside the vocabulary, or a mask or positions that do not fit.
         """
-        return Tracer(self, self._core.trace(self._prompt(prompt, attention_mask, position_ids)))
+        if start_from is not None:
+            if prompt is not None or grad:
+                raise BadOption("start_from= has its own prompt, and starts without gradients: give neither.")
+            return Tracer(self, _core.Trace(start_from))
+        if prompt is None:
+            return Invokes(self, grad)
+        core = _core.Trace(self._core, self._prompt(prompt, attention_mask, position_ids))
+        if grad:
+            core.record_gradients()
+        return Tracer(self, core)
 
     def __call__(self, prompt: PromptLike, **kwargs: Any) -> torch.Tensor:
         """The logits [batch, seq, vocab_size] of a run without edits."""
-        core = self._core.trace(self._prompt(prompt, **kwargs))
+        core = _core.Trace(self._core, self._prompt(prompt, **kwargs))
         logits = core.read(self._row_index["logits"])
         core.finish()
         return logits
 
-    def generate(
+    def generate(self, prompt: PromptLike, **options: Any) -> Any:
+        """The model's own continuation: the ids [batch, prompt + new], ended by the checkpoint's end-of-sequence tokens.
+
+        As ``with model.generate(prompt, ...) as tracer:`` the same pass by pass, each to be read and edited
+        (``for step in tracer.iter[:]``), with the ids in ``tracer.result``.
+
+        Args:
+            max_new_tokens: how many at most (20).
+            do_sample: draw tokens instead of taking the most probable (False; True if ``seed``, ``temperature``, ``top_k``, ``top_p``
+                or ``min_p`` is given).
+            temperature, top_k, top_p, min_p, repetition_penalty: as transformers' generate, and applied in its order.
+            seed: the same seed draws the same tokens.
+            stop: a text or several: the generation ends when every row holds one.
+            streamer: called with each step's tokens, one a row; False ends the generation.
+            eos_token_id: in the place of the checkpoint's.
+
+        Raises:
+            BadPrompt, BadOption.
+        """
+        arguments = self._generate_options(prompt, **options)
+        if _enters_a_with(sys._getframe(1)):
+            return GenerationTracer(self, _core.Generation(self._core, *arguments))
+        return self._core.generate(*arguments)
+
+    def generation(self, prompt: PromptLike, **options: Any) -> GenerationTracer:
+        """What ``with model.generate(...)`` opens, for where it is not written so (an ``ExitStack``)."""
+        return GenerationTracer(self, _core.Generation(self._core, *self._generate_options(prompt, **options)))
+
+    def generate_text(self, prompt: PromptLike, **options: Any) -> str | list[str]:
+        """The continuation as text, without the prompt: a string for one prompt, a list for a batch."""
+        arguments = self._generate_options(prompt, **options)
+        made = self._core.generate(*arguments)[:, arguments[0].ids.shape[-1] :]
+        texts = [self.tokenizer.decode(row.tolist(), skip_special_tokens=True) for row in made]
+        return texts[0] if len(texts) == 1 else texts
+
+    def _generate_options(
         self,
         prompt: PromptLike,
         *,
         max_new_tokens: int = 20,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = None,
         streamer: Callable[[list[int]], bool | None] | None = None,
         eos_token_id: int | Sequence[int] | None = None,
-    ) -> torch.Tensor:
-        """Greedy continuation: the ids [batch, prompt + new], ended by the checkpoint's end-of-sequence tokens."""
-        ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-        return self._core.generate(self._prompt(prompt), max_new_tokens, ends, streamer)
+    ) -> tuple[_core.Prompt, _core.GenerateOptions]:
+        options = _core.GenerateOptions()
+        options.max_new_tokens = max_new_tokens
+        if eos_token_id is not None:
+            options.end_tokens = {eos_token_id} if isinstance(eos_token_id, int) else set(eos_token_id)
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        drawn = any(value is not None for value in (*given.values(), seed))
+        options.do_sample = drawn if do_sample is None else do_sample
+        for name, value in (given | {"repetition_penalty": repetition_penalty}).items():
+            if value is not None:
+                setattr(options, name, value)
+        options.seed = seed
+        prompt = self._prompt(prompt)
+        if stop is not None or streamer is not None:
+            stops = StopTexts(self, prompt, stop) if stop is not None else None
+            options.on_step = lambda tokens: (
+                (streamer is None or streamer(tokens) is not False)
+                and not (stops is not None and stops.reached(tokens))
+            )
+        return prompt, options
+
+    def skip_layer(self, layer: int, skip_with: torch.Tensor | None = None) -> None:
+        """Inside a trace: the block does not run; `skip_with`, or what enters it, goes on in its place."""
+        self.skip_layers(layer, layer, skip_with)
+
+    def skip_layers(self, start_layer: int, end_layer: int, skip_with: torch.Tensor | None = None) -> None:
+        """Inside a trace: the blocks from `start_layer` to `end_layer`, both included, do not run.
+
+        Raises:
+            CannotSkip: a later block borrows keys and values of one of them (Gemma 4).
+        """
+        blocks = range(self.num_layers)[start_layer], range(self.num_layers)[end_layer]
+        for layer in range(blocks[0], blocks[1] + 1):
+            stream = self.layers[blocks[0]].layer_input if skip_with is None and layer == blocks[0] else skip_with
+            if skip_with is None:
+                skip_with = stream
+            self.layers[layer].skip(skip_with)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -181,49 +288,95 @@ class StandardizedTransformer(Module):
         """The native modules under their standard names, and every standard value with its layout."""
         return _core.printout(self._core)
 
+    def _modules(self) -> list[Module]:
+        return self.__dict__["_all_modules"]
+
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _row(self, name: str) -> int:
         return self._core.plan.find_row(name)
 
-    def _tracers(self) -> list[Tracer]:
-        try:
-            return self._local.tracers
-        except AttributeError:
-            self._local.tracers = []
-            return self._local.tracers
-
     def _tracer(self, name: str) -> Tracer:
-        tracers = self._tracers()
-        if not tracers:
-            raise OutsideTrace(
-                f"'{name}' exists while a run goes on: read and write it inside `with model.trace(prompt):`, and .save() what is "
-                "needed afterwards."
-            )
-        return tracers[-1]
+        for tracer in reversed(open_tracers()):  # those of other models may be open, too
+            if tracer._model is self:
+                return tracer
+        raise OutsideTrace(
+            f"'{name}' exists while a run goes on: read and write it inside `with model.trace(prompt):`, and .save() what is "
+            "needed afterwards."
+        )
 
     def _prompt(self, prompt: PromptLike, attention_mask: Any = None, position_ids: Any = None) -> _core.Prompt:
         if isinstance(prompt, _core.Prompt):
             return prompt
+        given = [
+            name for name, v in (("attention_mask", attention_mask), ("position_ids", position_ids)) if v is not None
+        ]
         if isinstance(prompt, Mapping):
             unknown = set(prompt) - {"input_ids", "attention_mask", "position_ids", "token_type_ids"}
             if unknown or "input_ids" not in prompt:
                 raise BadPrompt(
                     "a mapping must have input_ids, and may have attention_mask and position_ids; "
-                    + (f"it also has {sorted(unknown)}." if unknown else "input_ids is missing.")
+                    + (f"it also has {sorted(map(str, unknown))}." if unknown else "input_ids is missing.")
                 )
-            return self._prompt(prompt["input_ids"], prompt.get("attention_mask"), prompt.get("position_ids"))
+            if twice := [name for name in given if prompt.get(name) is not None]:
+                raise BadPrompt(f"{' and '.join(twice)} is given twice: in the mapping, and as a keyword.")
+            mask, positions = prompt.get("attention_mask"), prompt.get("position_ids")
+            return self._prompt(
+                prompt["input_ids"],
+                attention_mask if mask is None else mask,
+                position_ids if positions is None else positions,
+            )
         if isinstance(prompt, str):
-            return self._core.prompt(prompt)
+            ids = self._core.prompt(prompt).ids
+            return _core.Prompt(ids, _as_tensor(attention_mask), _as_tensor(position_ids))
         if not isinstance(prompt, torch.Tensor):
-            prompt = list(prompt)
-            if not prompt:
-                raise BadPrompt("the prompt is empty: a run needs at least one token.")
-            if isinstance(prompt[0], str):
-                rows = [self._core.prompt(text).ids[0].tolist() for text in prompt]
+            rows = self._rows_of_prompt(prompt)
+            if rows is not None:
+                if given:
+                    raise BadPrompt(
+                        f"{' and '.join(given)}: prompts of unlike lengths are padded, and have a mask of their own."
+                    )
                 return _core.prompt_of(rows, self._core.pad_token)
-            if isinstance(prompt[0], (list, tuple)) and len({len(row) for row in prompt}) > 1:
-                return _core.prompt_of([list(row) for row in prompt], self._core.pad_token)
-            prompt = torch.as_tensor(prompt)
-        as_tensor = lambda value: None if value is None else torch.as_tensor(value)  # noqa: E731
-        return _core.Prompt(prompt, as_tensor(attention_mask), as_tensor(position_ids))
+            prompt = _as_tensor(prompt)
+        return _core.Prompt(prompt, _as_tensor(attention_mask), _as_tensor(position_ids))
+
+    def _rows_of_prompt(self, prompt: Any) -> list[list[int]] | None:
+        """The ids of several prompts that are to be padded; None for what is one array of ids."""
+        if isinstance(prompt, (bytes, set, frozenset)) or not isinstance(prompt, Iterable):
+            raise BadPrompt(
+                f"a prompt is a text, a list of texts, ids, or a mapping with input_ids, but it is {type(prompt).__name__}."
+            )
+        if hasattr(prompt, "__array__"):
+            return None
+        items = list(prompt)
+        if not items:
+            raise BadPrompt("the prompt is empty: a run needs at least one token.")
+        if all(isinstance(item, str) for item in items):
+            return [self._core.prompt(text).ids[0].tolist() for text in items]
+        if any(isinstance(item, str) for item in items):
+            raise BadPrompt("a list of prompts holds texts, or ids, not both.")
+        rows = [item.tolist() if hasattr(item, "tolist") else item for item in items]
+        if all(isinstance(row, (list, tuple)) for row in rows) and len({len(row) for row in rows}) > 1:
+            return [[int(id) for id in _as_tensor(row).tolist()] for row in rows]
+        return None
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise BadPrompt(f"ids, masks and positions are arrays of integers: {error}") from None
+
+
+def _enters_a_with(frame: Any) -> bool:
+    """Whether what the caller's current instruction returns is entered by a ``with``: only its code can tell."""
+    instructions = iter(dis.get_instructions(frame.f_code))
+    for instruction in instructions:
+        if instruction.offset >= frame.f_lasti:
+            break
+    following = next((i for i in instructions if i.opname not in ("CACHE", "COPY")), None)
+    return following is not None and (
+        following.opname == "BEFORE_WITH" or (following.opname == "LOAD_SPECIAL" and "__exit__" in following.argrepr)
+    )

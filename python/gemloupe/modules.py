@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import Absent, NotInThisRun, UnknownName
-from .saving import SavedTuple
+from .errors import Absent, BadValue, CannotCall, NotInThisRun, UnknownName
+from .saving import NamedOutput, SavedTuple
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
@@ -58,6 +58,34 @@ class NativeModule:
         return f"<{self._info['class_name']} '{self._info['path']}'>"
 
 
+def _assembled(part: Any, leaves: Iterator[torch.Tensor | None]) -> Any:
+    """A part of a plan with its leaves in it."""
+    if part is None:
+        return None
+    if isinstance(part, int):
+        return next(leaves)
+    _, members, names = part
+    values = [_assembled(member, leaves) for member in members]
+    return NamedOutput.of(names, values) if names else SavedTuple(values)
+
+
+class _Attribute:
+    """A value or a port where Python finds it first: through ``__getattr__``, which is called when all else has failed, an access
+    costs three times as much. A module that has none of that name goes on there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, module: Any, owner: type | None = None) -> Any:
+        if module is None:
+            return self
+        if (row := module._rows.get(self._name)) is not None:
+            return module._model._tracer(row[1])._read(row[0], row[1])
+        if (part := module._parts.get(self._name)) is not None:
+            return module._model._tracer(part[1])._read_part(part[0], part[1])
+        raise AttributeError(self._name)
+
+
 class Module:
     """A native module of the reference, with its ports and the standard values that lie at it.
 
@@ -82,14 +110,42 @@ class Module:
     def _module(self) -> NativeModule:
         return NativeModule(self._model, self._info)
 
+    # ---------------------------------------------------------------------------------------------------- calling
+
+    def __call__(self, value: torch.Tensor, *, position_ids: torch.Tensor | None = None) -> Any:
+        """What the module returns for `value`, beside any run: no cursor moves, nothing is recorded, edits do not count.
+
+        Attention and blocks see what a causal run of `value`'s tokens [batch, seq, hidden_size] sees, at `position_ids`
+        [seq] or [batch, seq] (0 and up if not given).
+
+        Raises:
+            CannotCall: where a tensor alone is not enough. BadValue: it does not fit.
+        """
+        if not self._info["has_result"] or not self._info["arguments"]:
+            raise CannotCall(f"'{self._path}' cannot be called: {self._info['no_ports'] or 'it takes no tensor'}.")
+        leaves = iter(self._model._core.call(self._info["id"], value, position_ids))
+        return _assembled(self._info["result"], leaves)
+
+    def skip(self, value: Any) -> None:
+        """Inside a trace: the module does not run, and returns `value` (of a tuple, its first member).
+
+        Raises:
+            CannotSkip: something behind it reads what is made inside it. OutOfOrder: the run is past its beginning.
+        """
+        tracer = self._model._tracer(self._name("skip"))
+        if isinstance(value, (tuple, list)):
+            value = value[0]
+        if not isinstance(value, torch.Tensor):
+            raise BadValue(f"'{self._name('output')}' is replaced by {type(value).__name__}; it must be a tensor.")
+        tracer._core.skip(self._info["id"], value)
+        tracer._note(self._name("output"))
+
     # ---------------------------------------------------------------------------------------------------- reading
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if (row := own["_rows"].get(name)) is not None:
-            return own["_model"]._tracer(row[1])._read(*row)
-        if (part := own["_parts"].get(name)) is not None:
-            return own["_model"]._tracer(part[1])._read_part(*part)
+        if "_info" not in own:  # being copied or unpickled
+            raise AttributeError(name)
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
         for weight, slot in own["_info"]["weights"]:
@@ -115,8 +171,22 @@ class Module:
             self._write_inputs(value)
         elif name.startswith("_"):
             own[name] = value
+        elif name in dict(own["_info"]["weights"]):
+            self._write_weight(name, dict(own["_info"]["weights"])[name], value)
         else:
             raise self._unknown(name)
+
+    def _write_weight(self, name: str, slot: int, value: Any) -> None:
+        """A parameter is written in place: a tied head and every run from now on see it, the file never does."""
+        weight = self._model._core.weight(slot)
+        if isinstance(value, torch.Tensor) and value.data_ptr() == weight.data_ptr():
+            return  # `weight *= 2` has written already
+        if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
+            raise BadValue(
+                f"'{self._name(name)}' must be a tensor of the shape {list(weight.shape)}; write a part by `{name}[...] =`."
+            )
+        with torch.no_grad():
+            weight.copy_(value)
 
     def _write_inputs(self, value: Any) -> None:
         name = self._name("inputs")
@@ -130,6 +200,8 @@ class Module:
 
     # ---------------------------------------------------------------------------------------------------- otherwise
 
+    input, output = _Attribute("input"), _Attribute("output")
+
     def _unknown(self, name: str) -> Exception:
         full = self._name(name)
         if name.startswith("__"):
@@ -141,7 +213,8 @@ class Module:
         return UnknownName(f"'{full}' is no attribute")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.__dict__, *self._rows, *self._parts]
+        others = {name for name, found in vars(Module).items() if isinstance(found, _Attribute)}
+        return [*(set(super().__dir__()) - others), *self.__dict__, *self._rows, *self._parts]
 
     def __repr__(self) -> str:
         return f"<{self._info['class_name']} '{self._path}'>"
@@ -180,6 +253,7 @@ def build_tree(root: Module) -> None:
     for index, module in made.items():
         if isinstance(module, ModuleList):
             module.__dict__["_members"] = [made[child] for child in model._infos[index]["children"]]
+    model.__dict__["_all_modules"] = [module for index, module in made.items() if index]
     by_path = {module._path: module for module in made.values()}
     by_path[""] = root
     for (
@@ -193,6 +267,8 @@ def build_tree(root: Module) -> None:
         if row.is_value:
             host, _, name = row.name.rpartition(".")
             by_path[host]._rows[name] = (row_id, row.name)
+            if not hasattr(Module, name):
+                setattr(Module, name, _Attribute(name))
     for layer, sizes in enumerate(model._core.plan.layer_sizes):
         for part in ("", ".self_attn", ".mlp"):
             if host := by_path.get(f"layers.{layer}{part}"):

@@ -18,27 +18,32 @@ class LogitRows:
     on as with a tensor.
     """
 
-    def __init__(self, tracer: Tracer, row: int, name: str) -> None:
+    def __init__(self, tracer: Tracer, row: int, name: str, stream: torch.Tensor) -> None:
         self._tracer, self._row, self._name = tracer, row, name
-        self._stream = tracer._core.head_input(row)
+        self._stream = stream  # what the head reads
         self._parts: list[tuple[Any, torch.Tensor, int]] = []
-        self._vocab_size = tracer._model.vocab_size
 
     # ------------------------------------------------------------------------------------------------ all rows
 
     def tensor(self) -> torch.Tensor:
         """All rows, as the live tensor; parts that were read and written in place are in it."""
+        self._tracer._settle_rows()
+        return self._whole()
+
+    def _whole(self) -> torch.Tensor:
         whole = self._tracer._core.read(self._row)
-        for index, part, version in self._parts:
+        for place, (index, part, version) in enumerate(self._parts):
             if part._version != version:
                 whole[index] = part
-        self._parts.clear()
+                self._parts[place] = (index, part, part._version)
         return whole
 
-    def settle(self) -> None:
-        """Before what follows the logits runs: parts that were written must reach it."""
-        if any(part._version != version for _, part, version in self._parts):
-            self.tensor()
+    def settle(self) -> bool:
+        """Before anything else reads the logits: parts that were written must be in them. Whether there were any."""
+        written = any(part._version != version for _, part, version in self._parts)
+        if written:
+            self._whole()
+        return written
 
     def save(self) -> torch.Tensor:
         return self.tensor().save()
@@ -47,9 +52,13 @@ class LogitRows:
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         rows = self._rows_index(index)
-        if rows is None or not self._tracer._core.rows_are_lazy(self._row):
+        core = self._tracer._core
+        if rows is None or self._tracer._settle_rows() or not core.rows_are_lazy(self._row):
             return self.tensor()[index]
-        part = self._tracer._core.apply_head(self._row, self._stream[rows])
+        for known, part, _ in self._parts:  # two names of one part: what is written last counts
+            if _same_index(known, index):
+                return part
+        part = core.apply_head(self._row, self._stream[rows])
         if isinstance(index, tuple) and len(index) == 3:
             part = part[..., index[2]]
         self._parts.append((index, part, part._version))
@@ -83,7 +92,7 @@ class LogitRows:
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size([*self._stream.shape[:2], self._vocab_size])
+        return torch.Size([*self._stream.shape[:2], self._tracer._model.vocab_size])
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
@@ -127,6 +136,12 @@ class LogitRows:
 
     def __repr__(self) -> str:
         return f"LogitRows({self._name}, shape={tuple(self.shape)}, computed as rows are asked for)"
+
+
+def _same_index(a: Any, b: Any) -> bool:
+    """Indices of integers and slices that are equal; of tensors and lists it is not asked."""
+    plain = lambda index: all(isinstance(p, (int, slice)) for p in (index if isinstance(index, tuple) else (index,)))  # noqa: E731
+    return plain(a) and plain(b) and a == b
 
 
 def _forward(name: str) -> Any:

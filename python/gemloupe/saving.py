@@ -6,43 +6,26 @@ snapshot is the live tensor itself, and the engine copies the value if it is acc
 
 from __future__ import annotations
 
+import contextvars
 import sys
-import threading
 from typing import Any
 
 import torch
 
-from . import _core
-from .errors import SnapshotWritten
-
-_active = threading.local()  # .traces: the tracers open in this thread, innermost last
+#: The tracers that are open here, innermost last: threads and asyncio tasks have contexts of their own.
+_open: contextvars.ContextVar[tuple] = contextvars.ContextVar("gemloupe_open_tracers", default=())
 
 
-def open_tracers() -> list:
-    try:
-        return _active.traces
-    except AttributeError:
-        _active.traces = []
-        return _active.traces
+def open_tracers() -> tuple:
+    return _open.get()
 
 
-class Snapshots:
-    """The snapshots of one trace, with the version each had when it was taken."""
+def enter_tracer(tracer: Any) -> None:
+    _open.set((*_open.get(), tracer))
 
-    def __init__(self) -> None:
-        self._taken: list[tuple[_core.VersionWatch, str]] = []
 
-    def add(self, tensor: torch.Tensor, name: str) -> None:
-        # A watch outlives its tensor without keeping its memory: what was written and dropped is found, too.
-        self._taken.append((_core.VersionWatch(tensor), name))
-
-    def check(self) -> None:
-        for watch, name in self._taken:
-            if watch.written:
-                raise SnapshotWritten(
-                    f"what .save() returned ('{name}') was written inside its own trace. A snapshot is not the model's value: "
-                    f"to edit the run write '{name}' itself, to compute on the side write to a .clone()."
-                )
+def leave_tracer(tracer: Any) -> None:
+    _open.set(tuple(other for other in _open.get() if other is not tracer))
 
 
 def _references_of_a_temporary() -> int:
@@ -64,13 +47,11 @@ def save(tensor: Any) -> Any:
 
 
 def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
-    tracers = open_tracers()
-    if not tracers:
+    if not (tracers := open_tracers()):
         return tensor
     tracer = tracers[-1]
-    taken = tensor.clone() if held else tracer._core.snapshot(tensor)
-    tracer._snapshots.add(taken, tracer._last_name)
-    return taken
+    # With several runs open the value may be another's, which would not know of this snapshot: then it is a copy.
+    return tracer._core.save(tensor, held or len(tracers) > 1, tracer._last_name)
 
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:

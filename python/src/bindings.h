@@ -18,6 +18,8 @@ namespace py = pybind11;
 
 py::object to_python(const json& value);
 json from_python(const py::handle& value);
+/// Lone surrogates, which are no text, read as U+FFFD, like bytes that are not UTF-8.
+std::string utf8_of(const py::str& text);
 
 void bind_errors(py::module_& m);
 void bind_plan(py::module_& m);

@@ -36,10 +36,10 @@ json from_python(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
   if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
   if (py::isinstance<py::float_>(value)) return value.cast<double>();
-  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  if (py::isinstance<py::str>(value)) return utf8_of(py::cast<py::str>(value));
   if (py::isinstance<py::dict>(value)) {
     json out = json::object();
-    for (auto [key, item] : py::cast<py::dict>(value)) out[py::str(key).cast<std::string>()] = from_python(item);
+    for (auto [key, item] : py::cast<py::dict>(value)) out[utf8_of(py::str(key))] = from_python(item);
     return out;
   }
   if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) {
@@ -47,7 +47,7 @@ json from_python(const py::handle& value) {
     for (py::handle item : value) out.push_back(from_python(item));
     return out;
   }
-  return py::str(value).cast<std::string>();
+  return utf8_of(py::str(value));
 }
 
 }  // namespace v0

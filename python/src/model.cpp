@@ -6,19 +6,18 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-at::Tensor generate_greedily(const Model& model, const Prompt& prompt, int64_t max_new_tokens,
-                             const std::vector<int64_t>& end_tokens, const py::object& on_step) {
-  GenerateOptions options;
-  options.max_new_tokens = max_new_tokens;
-  options.end_tokens.insert(end_tokens.begin(), end_tokens.end());
-  if (!on_step.is_none())
-    options.on_step = [&](const std::vector<int64_t>& tokens) {
-      py::gil_scoped_acquire gil;
-      py::object go_on = on_step(tokens);
-      return go_on.is_none() || go_on.cast<bool>();
-    };
-  py::gil_scoped_release unlocked;
-  return model.generate(prompt, options);
+/// The callback of each step's tokens is called with the interpreter's lock.
+void set_on_step(GenerateOptions& options, py::object on_step) {
+  if (on_step.is_none()) return;
+  auto held = std::shared_ptr<py::object>(new py::object(std::move(on_step)), [](py::object* dead) {
+    py::gil_scoped_acquire gil;
+    delete dead;
+  });
+  options.on_step = [held](const std::vector<int64_t>& tokens) {
+    py::gil_scoped_acquire gil;
+    py::object go_on = (*held)(tokens);
+    return go_on.is_none() || go_on.cast<bool>();
+  };
 }
 
 }  // namespace
@@ -57,11 +56,29 @@ void bind_model(py::module_& m) {
       .def_property_readonly("end_tokens", &Model::end_tokens)
       .def_property_readonly("pad_token", &Model::pad_token)
       .def("weight", &Model::weight)
-      .def("prompt", &Model::prompt, Unlocked())
-      .def("trace", py::overload_cast<const Prompt&>(&Model::trace, py::const_), Unlocked())
+      .def("prompt",
+           [](const Model& model, const py::str& text) {
+             const std::string bytes = utf8_of(text);
+             py::gil_scoped_release unlocked;
+             return model.prompt(bytes);
+           })
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())
-      .def("generate", &generate_greedily, py::arg("prompt"), py::arg("max_new_tokens"), py::arg("end_tokens"),
-           py::arg("on_step"));
+      .def("call", &Model::call, py::arg("module"), py::arg("input"), py::arg("positions") = py::none(), Unlocked())
+      .def("generate", &Model::generate, py::arg("prompt"), py::arg("options"), Unlocked());
+
+  py::class_<GenerateOptions>(m, "GenerateOptions")
+      .def(py::init<>())
+      .def_readwrite("max_new_tokens", &GenerateOptions::max_new_tokens)
+      .def_readwrite("end_tokens", &GenerateOptions::end_tokens)
+      .def_readwrite("do_sample", &GenerateOptions::do_sample)
+      .def_readwrite("seed", &GenerateOptions::seed)
+      .def_property("on_step", nullptr, &set_on_step)
+      .def_property("temperature", nullptr, [](GenerateOptions& o, double v) { o.sampling.temperature = v; })
+      .def_property("top_k", nullptr, [](GenerateOptions& o, int64_t v) { o.sampling.top_k = v; })
+      .def_property("top_p", nullptr, [](GenerateOptions& o, double v) { o.sampling.top_p = v; })
+      .def_property("min_p", nullptr, [](GenerateOptions& o, double v) { o.sampling.min_p = v; })
+      .def_property("repetition_penalty", nullptr,
+                    [](GenerateOptions& o, double v) { o.sampling.repetition_penalty = v; });
 }
 
 }  // namespace v0

@@ -16,7 +16,7 @@ void bind_report(py::module_& m) {
           "to_text", [](const Document& d, size_t width) { return to_text(d, width); }, py::arg("width") = 100)
       .def("to_html", [](const Document& d) { return to_html(d); })
       .def("to_json", [](const Document& d) { return to_python(to_json(d)); })
-      .def("_repr_html_", [](const Document& d) { return to_html(d); })
+      .def("_repr_html_", [](const Document& d) { return to_html_fragment(d); })
       .def("__repr__", [](const Document& d) { return to_text(d); });
   m.def("released", [] {
     py::list out;

@@ -8,11 +8,6 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-/// A Python string's lone surrogates are no text; they read as U+FFFD, like other bytes that are not UTF-8.
-std::string utf8_of(const py::str& text) {
-  return py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
-}
-
 py::tuple encode(const Tokenizer& tokenizer, const py::str& text, bool add_special_tokens) {
   std::string bytes = utf8_of(text);
   Encoding encoding;
@@ -25,6 +20,12 @@ py::tuple encode(const Tokenizer& tokenizer, const py::str& text, bool add_speci
   return py::make_tuple(encoding.ids, offsets);
 }
 
+/// A vocabulary out of a file may hold bytes that are no text.
+py::str lenient(const std::string& bytes) {
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
+}
+
 }  // namespace
 
 void bind_tokenizer(py::module_& m) {
@@ -32,8 +33,13 @@ void bind_tokenizer(py::module_& m) {
       .def_static(
           "of", [](const Model& model) { return model.tokenizer(); }, py::call_guard<py::gil_scoped_release>())
       .def("encode", &encode)
-      .def("decode", [](const Tokenizer& t, const std::vector<int64_t>& ids, bool skip) { return t.decode(ids, skip); })
-      .def("id_to_token", &Tokenizer::id_to_token)
+      .def("decode",
+           [](const Tokenizer& t, const std::vector<int64_t>& ids, bool skip) { return lenient(t.decode(ids, skip)); })
+      .def("id_to_token",
+           [](const Tokenizer& t, int64_t id) -> py::object {
+             auto token = std::optional<std::string>(t.id_to_token(id));
+             return token ? py::object(lenient(*token)) : py::object(py::none());
+           })
       .def("token_to_id", &Tokenizer::token_to_id)
       .def("is_special", &Tokenizer::is_special)
       .def_property_readonly("size", &Tokenizer::size)

@@ -1,6 +1,7 @@
 """Bad input gets one clear error that names the file or the value, what was expected and what was found."""
 
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -443,6 +444,24 @@ def test_a_written_tensor_that_does_not_fit(model, value, words):
             model.layers[1].layer_output = value
         logits = model.logits.save()
     assert_equal_bits(logits, clean, "logits after a refused write")
+
+
+def test_the_shape_that_a_value_must_have_is_named_axis_by_axis(model):
+    """Whatever the assigned tensor's own number of dimensions."""
+    compared = 0
+    for row in model._row_table:
+        if not (row.is_value and row.axes):
+            continue
+        with model.trace(torch.tensor([IDS])) as tracer, pytest.raises(gemloupe.Error) as caught:
+            tracer.write(row.name, torch.zeros(1, 1, 1, 1, 1, 1))
+        if not isinstance(caught.value, gemloupe.ReadOnly):
+            assert isinstance(caught.value, gemloupe.BadValue)
+            expected = ", ".join(rf"{axis} \d+" for axis in row.axes)
+            assert re.search(
+                rf"must have the shape \[[\d, ]+\] \({expected}\), .* has \[1, 1, 1, 1, 1, 1\]", str(caught.value)
+            )
+            compared += 1
+    assert compared > 100
 
 
 def test_what_is_no_tensor(model):

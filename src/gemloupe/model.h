@@ -65,8 +65,14 @@ class Model {
   /// The final norm, lm_head and the model's own cap applied to any hidden state [..., hidden_size].
   at::Tensor project_on_vocab(const at::Tensor& hidden) const;
 
-  /// Greedy; ends at the checkpoint's end-of-sequence tokens if `options` names none.
+  /// What the module of that path returns for `input`, beside any run: see run/call.h.
+  std::vector<at::Tensor> call(ModuleId module, const at::Tensor& input,
+                               const std::optional<at::Tensor>& positions = std::nullopt) const;
+
+  /// Ends at the checkpoint's end-of-sequence tokens if `options` names none.
   at::Tensor generate(const Prompt& prompt, GenerateOptions options) const;
+  /// The same pass by pass, each a trace that can be read and edited.
+  Generation generation(const Prompt& prompt, GenerateOptions options) const;
   std::vector<int64_t> end_tokens() const;
   int64_t pad_token() const;
 

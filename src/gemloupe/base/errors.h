@@ -33,6 +33,8 @@ GEMLOUPE_ERROR(NotInThisRun,
 GEMLOUPE_ERROR(OutOfOrder, "out-of-order");  ///< the run has passed the place where this could be read or written
 GEMLOUPE_ERROR(ReadOnly, "read-only");       ///< a derived value was written
 GEMLOUPE_ERROR(BadValue, "bad-value");       ///< a written tensor has the wrong shape, dtype or device
+GEMLOUPE_ERROR(CannotSkip, "cannot-skip");   ///< something behind a module reads what is made inside it
+GEMLOUPE_ERROR(CannotCall, "cannot-call");   ///< a module that a tensor alone does not run
 GEMLOUPE_ERROR(OutsideTrace, "outside-trace");        ///< a value was used with no run going on, or after its run ended
 GEMLOUPE_ERROR(SnapshotWritten, "snapshot-written");  ///< what .save() returned was written inside its own trace
 

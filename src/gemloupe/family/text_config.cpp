@@ -47,6 +47,7 @@ void check_text_config(const Config& c, const std::string& activation, const std
   };
   multiple("num_attention_heads", "num_key_value_heads", ".");
   multiple("hidden_size", "num_attention_heads", ", which the reference refuses.");
+  if (!(c.number("rms_norm_eps") >= 0)) throw BadConfig(where + ": rms_norm_eps must be 0 or more.");
   if (c.integer("head_dim") % 2) throw BadConfig(where + ": head_dim must be even, the rotary embedding turns pairs.");
   if (c.text(activation) != "gelu_pytorch_tanh")
     throw BadConfig(where + ": " + activation + " '" + c.text(activation) + "' is not 'gelu_pytorch_tanh', Gemma's.");

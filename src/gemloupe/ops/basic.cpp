@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "gemloupe/base/errors.h"
+
 namespace gemloupe {
 inline namespace v0 {
 namespace ops {
@@ -9,7 +11,12 @@ namespace ops {
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale) {
   at::Tensor factor =
       at::full({}, scale, at::TensorOptions().dtype(at::kFloat).device(table.device())).to(table.scalar_type());
-  return at::embedding(table, ids) * factor;
+  try {
+    return at::embedding(table, ids) * factor;
+  } catch (const c10::IndexError&) {  // prompts are checked; these were written inside a run
+    throw BadValue("the ids that are looked up hold one outside the vocabulary of " + std::to_string(table.size(0)) +
+                   " tokens.");
+  }
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -90,6 +90,12 @@ void Cursor::advance(Position target) {
   }
 }
 
+void Cursor::skip_to(Position target) {
+  check(target >= position_ && target <= static_cast<Position>(plan_->steps.size()),
+        "a cursor moves forward inside its plan");
+  for (; position_ < target; ++position_) drop(position_);
+}
+
 bool Cursor::run_fusion(Position target) {
   const auto& fusions = plan_->fusions;
   while (next_fusion_ < fusions.size() && fusions[next_fusion_].first < position_) ++next_fusion_;

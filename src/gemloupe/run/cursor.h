@@ -33,6 +33,10 @@ class Cursor {
   /// The tensor as the operand sees it; undefined where this run did not make it (a pattern that was not asked for).
   at::Tensor get(const Operand& operand) const;
   const at::Tensor& slot(Slot slot) const { return slots_[static_cast<size_t>(slot)]; }
+  const std::vector<at::Tensor>& slots() const { return slots_; }
+
+  /// Leaves out the steps before `target`: what they would have made stays undefined, what dies in them is dropped.
+  void skip_to(Position target);
 
   /// Replaces a value: every consumer still to run sees `tensor`, which has the operand's shape.
   void set(const Operand& operand, const at::Tensor& tensor);
@@ -49,6 +53,8 @@ class Cursor {
   at::Tensor apply(Position first, Position end, Slot from, const at::Tensor& tensor) const;
 
   bool eager() const { return state_.eager; }
+  bool has_cache() const { return state_.cache != nullptr; }
+  const Weights& weights() const { return *weights_; }
   void end_pass();
 
  private:

@@ -1,10 +1,12 @@
 #include "gemloupe/run/execute.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "gemloupe/ops/attention.h"
 #include "gemloupe/ops/basic.h"
 #include "gemloupe/ops/experts.h"
+#include "gemloupe/ops/kernels/bfloat16.h"
 #include "gemloupe/ops/norm.h"
 #include "gemloupe/ops/rotary.h"
 
@@ -16,6 +18,9 @@ struct Executor {
   std::span<const at::Tensor> in, weights;
   std::span<at::Tensor> out;
   const PassState& state;
+
+  /// Whether our own kernels may be used: they have not the reference's bits, and record nothing for autograd.
+  bool own_kernels() const { return !state.eager && !at::GradMode::is_enabled(); }
 
   ops::MaskExtent extent(const MaskRule& rule) const {
     int64_t keys = state.cache ? state.cache->kept(rule.window) + state.tokens : state.tokens;
@@ -48,17 +53,20 @@ struct Executor {
     }
   }
   void operator()(const op::RmsNorm& o) {
-    out[0] = ops::rms_norm(in[0], weights.empty() ? at::Tensor() : weights[0], o.eps, o.gain);
+    const at::Tensor weight = weights.empty() ? at::Tensor() : weights[0];
+    if (own_kernels()) out[0] = ops::kernels::rms_norm(in[0], weight, o.eps, o.gain);
+    if (!out[0].defined()) out[0] = ops::rms_norm(in[0], weight, o.eps, o.gain);
   }
   void operator()(const op::Linear&) {
     // As a matrix of rows. at::linear folds the axes itself, but not of a slice such as x[:, -1:], which keeps the
     // strides of the whole: for that it copies all of the weight, transposed (1.3 s instead of 40 ms for a head of 1B).
     const at::Tensor& x = in[0];
-    at::Tensor rows = x.reshape({-1, x.size(-1)});
-    rows = ops::linear(rows, weights[0], weights.size() > 1 ? weights[1] : at::Tensor());
+    at::Tensor rows = x.reshape({-1, x.size(-1)}), product;
+    if (own_kernels() && weights.size() == 1) product = ops::kernels::linear(rows, weights[0]);
+    if (!product.defined()) product = ops::linear(rows, weights[0], weights.size() > 1 ? weights[1] : at::Tensor());
     auto sizes = x.sizes().vec();
-    sizes.back() = rows.size(-1);
-    out[0] = at::_unsafe_view(rows, sizes);
+    sizes.back() = product.size(-1);
+    out[0] = at::_unsafe_view(product, sizes);
   }
   void operator()(const op::Rotate& o) { out[0] = ops::rotate(in[0], in[1], in[2], o.head_axis); }
   void operator()(const op::Extend& o) {
@@ -84,7 +92,10 @@ struct Executor {
   void operator()(const op::FusedAttention& o) {
     out[0] = ops::fused_attention(in[0], in[1], in[2], in[3], o.scale, o.rule.bidirectional);
   }
-  void operator()(const op::GeluTanh&) { out[0] = ops::gelu_tanh(in[0]); }
+  void operator()(const op::GeluTanh&) {
+    if (own_kernels()) out[0] = ops::kernels::gelu_tanh(in[0]);
+    if (!out[0].defined()) out[0] = ops::gelu_tanh(in[0]);
+  }
   void operator()(const op::Multiply&) { out[0] = in[0] * (in.size() > 1 ? in[1] : weights[0]); }
   void operator()(const op::Scale& o) { out[0] = in[0] * o.factor; }
   void operator()(const op::Add&) { out[0] = in[0] + in[1]; }

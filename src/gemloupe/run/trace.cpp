@@ -1,6 +1,7 @@
 #include "gemloupe/run/trace.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/base/text.h"
@@ -26,6 +27,7 @@ void Trace::finish() {
   cursor_->end_pass();
   cursor_.reset();
   kept_.clear();
+  actions_.clear();
 }
 
 void Trace::go_to(const Row& row) {
@@ -36,9 +38,44 @@ void Trace::go_to(const Row& row) {
                      ", which this trace has already reached. A body reads and writes in the order of the "
                      "forward pass: move this access above that one, or use a second trace.");
   }
-  cursor_->advance(row.position);
+  refuse_skipped(row);
+  advance(row.position);
   last_name_ = row.name;
   last_where_ = where_;
+}
+
+void Trace::advance(Position target) {
+  while (!actions_.empty() && actions_.begin()->first <= target) {
+    auto [id, action] = std::move(actions_.begin()->second);
+    actions_.erase(actions_.begin());
+    const Row& row = plan_->row(id);
+    cursor_->advance(row.position);
+    if (at::Tensor result = action(read(id)); result.defined()) write(id, result);
+  }
+  const Row& logits = plan_->row(plan_->logits);
+  if (target > logits.position && cursor_->position() <= logits.position) {
+    cursor_->advance(logits.position);
+    passed_logits_ = cursor_->get(logits.value);
+  }
+  cursor_->advance(target);
+}
+
+at::Tensor Trace::last_logits() {
+  const RowId row = plan_->logits;
+  if (rows_are_lazy(row)) return apply_head(row, head_input(row).slice(1, -1)).select(1, -1);
+  return (passed_logits_.defined() ? passed_logits_ : read(row)).select(1, -1);
+}
+
+void Trace::when(RowId id, Action action) {
+  check(id >= 0 && id < static_cast<RowId>(plan_->rows.size()), "a row that the plan has");
+  const Row& row = plan_->row(id);
+  if (row.position < cursor().position())
+    throw OutOfOrder("'" + row.name + "' has passed already: this trace has reached '" + last_name_ + "'.");
+  actions_.emplace(row.position, std::pair(id, std::move(action)));
+}
+
+void Trace::run_actions() {
+  if (!actions_.empty()) advance(actions_.rbegin()->first);
 }
 
 at::Tensor Trace::read(RowId id) {
@@ -62,6 +99,7 @@ at::Tensor Trace::read(RowId id) {
     }
   }
   protect(row.value);
+  if (records_) make_retaining(row.value);
   return cursor_->get(row.value);
 }
 
@@ -71,6 +109,9 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
   if (row.spec && row.spec->read_only)
     throw ReadOnly("'" + row.name +
                    "' is derived from other values and cannot be written; write logits, or what it is derived from.");
+  if (took_rows_ && row.position <= plan_->head)
+    throw OutOfOrder("'" + row.name + "' comes before '" + last_name_ +
+                     "', rows of which this trace has computed already: write it above that access.");
   go_to(row);
   at::Tensor current =
       row.is_argument && !row.consumers.empty()
@@ -87,7 +128,6 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
   } else {
     cursor_->set(row.value, fit);
   }
-  remember(fit);
 }
 
 at::Tensor Trace::checked(const Row& row, const at::Tensor& current, const at::Tensor& tensor) const {
@@ -105,12 +145,126 @@ at::Tensor Trace::checked(const Row& row, const at::Tensor& current, const at::T
   if (at::isComplexType(tensor.scalar_type()) || integers == at::isFloatingType(tensor.scalar_type()))
     throw BadValue("'" + row.name + "' must be " + std::string(at::toString(current.scalar_type())) +
                    ", but the assigned tensor is " + at::toString(tensor.scalar_type()) + ".");
-  return tensor.to(current.device(), current.scalar_type());
+  // A copy: what the caller does with its tensor afterwards is no edit of this run.
+  return tensor.to(current.device(), current.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
 void Trace::edit(const std::string& name, const std::function<at::Tensor(at::Tensor)>& function) {
   RowId row = plan_->find_row(name);
   write(row, function(read(row)));
+}
+
+// ------------------------------------------------------------------------------------------------------------- skips
+
+namespace {
+
+/// The row of what a module returns, or of the first member of a tuple; the others stay undefined when it is skipped.
+RowId first_leaf(const Part& part) {
+  return part.is_tuple ? first_leaf(part.members.at(0)) : part.row;
+}
+
+bool made_in(const Plan& plan, const Module& module, Slot slot) {
+  const Position made = plan.producer[static_cast<size_t>(slot)];
+  return made >= module.first && made < module.end;
+}
+
+}  // namespace
+
+void Trace::skip(ModuleId id, const at::Tensor& value) {
+  const Module& module = plan_->module(id);
+  if (!module.result || module.end <= module.first)
+    throw CannotSkip("'" + module.path +
+                     "' cannot be skipped: " + (module.no_ports.empty() ? "it runs nothing" : module.no_ports) + ".");
+  if (cursor().position() > module.first)
+    throw OutOfOrder("'" + module.path + "' is to be skipped, but this trace has already reached '" + last_name_ +
+                     "', which lies behind its beginning. Skip it before anything inside it is read.");
+  const Slot result = plan_->row(first_leaf(*module.result)).value.slot;
+  std::vector<std::string> readers;
+  for (Position at = module.end; at < static_cast<Position>(plan_->steps.size()); ++at)
+    for (const Operand& input : plan_->steps[static_cast<size_t>(at)].inputs) {
+      if (input.slot == result || !made_in(*plan_, module, input.slot)) continue;
+      const std::string& reader = plan_->module(plan_->steps[static_cast<size_t>(at)].module).path;
+      if (readers.empty() || readers.back() != reader) readers.push_back(reader);
+    }
+  if (!readers.empty())
+    throw CannotSkip("'" + module.path + "' cannot be skipped: " + quoted_list(readers, " and ") +
+                     " read what is made inside it.");
+  advance(module.first);
+  const Row& first = plan_->row(first_leaf(*module.result));
+  at::Tensor fit = checked_shape(first, value);
+  cursor_->skip_to(module.end);
+  cursor_->set(first.value, fit);
+  skipped_.push_back(id);
+  last_name_ = first.name;
+  last_where_ = where_;
+}
+
+/// What takes a value's place where that has not been made: its axes are those of the standard value that lies there.
+at::Tensor Trace::checked_shape(const Row& row, const at::Tensor& tensor) const {
+  if (!tensor.defined()) throw BadValue("'" + row.name + "' is replaced by None; it must be a tensor.");
+  if (!at::isFloatingType(tensor.scalar_type()))
+    throw BadValue("'" + row.name + "' must be floating-point numbers, but the tensor is " +
+                   std::string(at::toString(tensor.scalar_type())) + ".");
+  for (const Row& known : plan_->rows) {
+    if (!known.spec || known.value.slot != row.value.slot || known.value.view.kind != row.value.view.kind) continue;
+    std::vector<int64_t> wanted = known.sizes;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (known.spec->axes[i] == Axis::batch) wanted[i] = input_size_.first;
+      if (known.spec->axes[i] == Axis::seq) wanted[i] = input_size_.second;
+    }
+    if (tensor.sizes() != at::IntArrayRef(wanted))
+      throw BadValue("'" + row.name + "' must have the shape " + named_shape_text(known.spec->axes, wanted) +
+                     ", but the tensor has " + named_shape_text(known.spec->axes, tensor.sizes().vec()) + ".");
+    break;
+  }
+  return tensor.to(cursor_->weights().device(), cursor_->weights().dtype(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+void Trace::refuse_skipped(const Row& row) const {
+  for (ModuleId id : skipped_) {
+    const Module& module = plan_->module(id);
+    if (!made_in(*plan_, module, row.value.slot) || row.value.slot == plan_->row(first_leaf(*module.result)).value.slot)
+      continue;
+    throw NotInThisRun("'" + row.name + "' is inside '" + module.path + "', which this trace has skipped.");
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------- gradients
+
+void Trace::record_gradients() {
+  records_ = true;
+  // A leaf of this run's own, so that the weights stay frozen.
+  when(plan_->find_row(std::string(values::token_embeddings.name)),
+       [](at::Tensor embeddings) { return embeddings.detach().clone().requires_grad_(true); });
+}
+
+// An identity node that the run goes on from: what is handed out has its gradient, and may be written in place although
+// the step that made it keeps its own result for the way back (a softmax does).
+void Trace::make_retaining(const Operand& operand) {
+  const at::Tensor& live = cursor_->slot(operand.slot);
+  if (!live.defined() || !live.requires_grad() || !retaining_.insert(operand.slot).second) return;
+  c10::AutoGradMode recording(true);
+  at::Tensor own = live.clone();
+  own.retain_grad();
+  cursor_->set({operand.slot, {}}, own);
+}
+
+// ------------------------------------------------------------------------------------------------------------ points
+
+std::shared_ptr<TracePoint> Trace::point(RowId id) {
+  const Row& row = plan_->row(id);
+  if (cursor().has_cache()) throw BadValue("a point is taken in a trace of one pass, not of a generation.");
+  go_to(row);
+  auto copy = std::make_unique<Cursor>(*cursor_);
+  // Both runs hold the same tensors from here on: whichever touches one first takes a copy.
+  for (const at::Tensor& live : copy->slots()) remember(live);
+  return std::make_shared<TracePoint>(plan_, std::move(copy), input_size_);
+}
+
+Trace::Trace(const TracePoint& point)
+    : plan_(point.plan), cursor_(std::make_unique<Cursor>(*point.cursor)), input_size_(point.input_size) {
+  for (const at::Tensor& live : cursor_->slots()) remember(live);
+  last_name_ = "the point that this trace started from";
 }
 
 // --------------------------------------------------------------------------------------------------------- snapshots
@@ -134,6 +288,11 @@ void Trace::protect(const Operand& operand) {
 
 at::Tensor Trace::snapshot(at::Tensor&& tensor) {
   if (!tensor.defined()) return tensor;
+  if (records_ && tensor.requires_grad()) {  // the very node: a copy would have no gradient
+    if (!tensor.is_leaf()) tensor.retain_grad();
+    remember(tensor);
+    return tensor;
+  }
   // A part of a larger tensor would keep all of it alive.
   bool is_part = tensor.has_storage() && tensor.storage().nbytes() > tensor.nbytes();
   // The value itself, and what it is a view of; any more is a view that the caller keeps, and could write.
@@ -146,12 +305,15 @@ at::Tensor Trace::snapshot(at::Tensor&& tensor) {
 // --------------------------------------------------------------------------------------------------------- lazy rows
 
 bool Trace::rows_are_lazy(RowId row) const {
+  // An action waits for the whole.
+  if (!actions_.empty() && actions_.rbegin()->first > plan_->head) return false;
   return cursor_ && !cursor_->eager() && cursor_->position() <= plan_->head && plan_->row(row).position > plan_->head;
 }
 
 at::Tensor Trace::head_input(RowId id) {
   check(rows_are_lazy(id), "rows of logits are asked for before the head has run");
-  cursor_->advance(plan_->head);
+  advance(plan_->head);
+  took_rows_ = true;
   last_name_ = plan_->row(id).name;
   last_where_ = where_;
   return cursor_->get_input(plan_->head, 0, {});

@@ -5,8 +5,10 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,10 +18,19 @@
 namespace gemloupe {
 inline namespace v0 {
 
+/// What a run does to a value as it passes: its argument is the live tensor, its result takes the value's place; an
+/// undefined one leaves it.
+using Action = std::function<at::Tensor(at::Tensor)>;
+
+/// Everything that is alive at one place of a run, from which other runs can go on.
+class TracePoint;
+
 class Trace {
  public:
   Trace(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs, bool eager,
         KvCache* cache = nullptr);
+  /// Goes on from a point of another run, of the same model: what lies before it is not computed again.
+  explicit Trace(const TracePoint& point);
 
   const Plan& plan() const { return *plan_; }
 
@@ -38,6 +49,22 @@ class Trace {
   /// `function` of the value takes its place. It may also edit in place and return its argument.
   void edit(const std::string& name, const std::function<at::Tensor(at::Tensor)>& function);
 
+  /// Whenever this run passes `row`, before anything else reads it there. Errors: as for read.
+  void when(RowId row, Action action);
+  /// Runs on to the last value that an action of `when` waits for.
+  void run_actions();
+
+  /// The module's steps are not run: its result is `value`, or of a tuple its first member. Errors: OutOfOrder,
+  /// BadValue, and CannotSkip where something behind the module reads what is made inside it.
+  void skip(ModuleId module, const at::Tensor& value);
+
+  /// Values record gradients, from the embeddings on: read before anything has run.
+  void record_gradients();
+  bool records_gradients() const { return records_; }
+
+  /// What is alive just before `row` can be read. Errors: as for read.
+  std::shared_ptr<TracePoint> point(RowId row);
+
   /// A tensor that later edits in place do not change. Of a temporary, `snapshot(read(name))`, it is the live tensor
   /// itself where it can be: the run copies the value if it is accessed again. Of a tensor that the caller keeps, and
   /// so could write, it is a copy.
@@ -46,6 +73,9 @@ class Trace {
 
   /// [batch, seq] of this run.
   std::pair<int64_t, int64_t> input_size() const { return input_size_; }
+
+  /// The logits of the last position [batch, vocab], after whatever was written into them; runs the rest of the pass.
+  at::Tensor last_logits();
 
   // --- rows of logits: the head is applied only to the rows that are asked for.
   /// Whether rows can still be computed on their own (under eager all are computed, so that slices keep the reference's
@@ -67,6 +97,10 @@ class Trace {
  private:
   Cursor& cursor();
   void go_to(const Row& row);
+  void advance(Position target);
+  void refuse_skipped(const Row& row) const;
+  at::Tensor checked_shape(const Row& row, const at::Tensor& tensor) const;
+  void make_retaining(const Operand& operand);
   at::Tensor checked(const Row& row, const at::Tensor& current, const at::Tensor& tensor) const;
   void protect(const Operand& operand);
   bool is_protected(const at::Tensor& tensor) const;
@@ -78,6 +112,21 @@ class Trace {
   std::string last_name_, last_where_, where_;
   /// Storages that somebody outside this run keeps: a value in one of them is copied before it is handed out again.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
+  std::multimap<Position, std::pair<RowId, Action>> actions_;
+  std::vector<ModuleId> skipped_;
+  std::set<Slot> retaining_;  ///< slots that were handed out with their gradient
+  at::Tensor passed_logits_;  ///< where the run went on to what is derived of them
+  bool records_ = false;
+  bool took_rows_ = false;  ///< of the head's: what it reads may not change any more
+};
+
+class TracePoint {
+ public:
+  TracePoint(std::shared_ptr<const Plan> of_plan, std::unique_ptr<Cursor> at, std::pair<int64_t, int64_t> size)
+      : plan(std::move(of_plan)), cursor(std::move(at)), input_size(size) {}
+  const std::shared_ptr<const Plan> plan;
+  const std::unique_ptr<const Cursor> cursor;
+  const std::pair<int64_t, int64_t> input_size;
 };
 
 }  // namespace v0

@@ -93,18 +93,22 @@ size_t trailing_space(std::string_view text) {
 }
 
 std::vector<Range> code_point_ranges(std::string_view text, const std::vector<Range>& byte_ranges) {
-  // The ranges nearly always ascend, so one walk over the text serves them all.
-  size_t byte = 0, point = 0;
-  auto convert = [&](size_t target) {
-    if (target < byte) byte = 0, point = 0;
-    while (byte < std::min(target, text.size())) byte += code_point_at(text, byte).bytes, ++point;
-    return point;
+  // The ranges ascend, and the byte tokens of one character share its range: what was walked is not walked again.
+  struct Place {
+    size_t byte = 0, point = 0;
   };
+  auto walk = [&](Place from, size_t target) {
+    for (target = std::min(target, text.size()); from.byte < target; ++from.point)
+      from.byte += code_point_at(text, from.byte).bytes;
+    return from;
+  };
+  Place first, last;
   std::vector<Range> ranges;
   ranges.reserve(byte_ranges.size());
   for (const auto& [begin, end] : byte_ranges) {
-    const size_t first = convert(begin);
-    ranges.emplace_back(first, convert(end));
+    first = walk(begin >= last.byte ? last : begin >= first.byte ? first : Place{}, begin);
+    last = walk(first, end);
+    ranges.emplace_back(first.point, last.point);
   }
   return ranges;
 }

@@ -1,6 +1,6 @@
 """Writes the numpy_*.npy and numpy_*.npz files of this folder, with numpy: what the readers are tested with.
 
-The C++ tests wrote written.* (set GEMLOUPE_GOLDEN to a folder); python/tests/test_store_gguf.py reads them back.
+The C++ tests wrote written.* (set GEMLOUPE_GOLDEN to a folder); python/tests/test_store_files.py reads them back.
 """
 
 from pathlib import Path

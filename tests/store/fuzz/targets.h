@@ -1,8 +1,6 @@
 // One function for each reader of files that nobody vouches for: whatever the bytes, it returns. An Error is an answer;
 // a crash, another exception, a sanitizer's report is a bug. The test suite runs them on mutations of small files;
-// libFuzzer, on a machine with clang, with the .cpp files beside this one:
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc -Itests tests/store/fuzz/gguf.cpp
-//       src/gemloupe/store/*.cpp src/gemloupe/base/*.cpp -lz -o /tmp/fuzz-gguf && /tmp/fuzz-gguf -max_total_time=60
+// libFuzzer, as the CMakeLists.txt beside this says.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,164 @@
+"""Gradients of any value, equal to the reference's autograd."""
+
+import pytest
+import torch
+
+from reference.bits import assert_equal_bits
+
+NAMES = ["mqa", "gemma", "gemma2", "gemma4_e2b", "gemma4_moe"]
+
+
+def ids_of(model, length=9, seed=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.cat([torch.tensor([2]), torch.randint(3, model.vocab_size, (length - 1,), generator=generator)])[None]
+
+
+def reference_gradients(reference, ids, paths):
+    """Of the loss below with respect to modules' outputs, by hooks."""
+    kept = {}
+
+    def keep(name):
+        def hook(module, args, output):
+            tensor = output[0] if isinstance(output, tuple) else output
+            if not tensor.requires_grad:
+                tensor.requires_grad_(True)
+            tensor.retain_grad()
+            kept[name] = tensor
+
+        return hook
+
+    handles = [reference.model.get_submodule(path).register_forward_hook(keep(path)) for path in paths]
+    try:
+        logits = reference.model(input_ids=ids, use_cache=False).logits
+        loss_of(logits).backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+        reference.model.zero_grad()
+    return {path: tensor.grad for path, tensor in kept.items()}
+
+
+def loss_of(logits):
+    return (logits[:, -1, 7] - logits[:, -2, 11]).sum()
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_module_outputs(zoo, name, implementation):
+    model, reference = zoo.model(name, "float32", implementation), zoo.reference(name)
+    ids = ids_of(model)
+    paths = ["model.embed_tokens"]
+    for block in (0, 2):
+        paths += [f"model.layers.{block}.{part}" for part in ("input_layernorm", "self_attn", "mlp.act_fn", "mlp")]
+        paths.append(f"model.layers.{block}")
+    expected = reference_gradients(reference, ids, paths)
+    saved = {}
+    with model.trace(ids, grad=True) as tracer:
+        for path in paths:
+            name = path.removeprefix("model.") + (".output.0" if path.endswith("self_attn") else ".output")
+            saved[path] = tracer.read(name).save()
+        loss_of(model.logits).backward()
+    for path, gradient in expected.items():
+        scale = gradient.abs().max()
+        assert (saved[path].grad - gradient).abs().max() <= 1e-5 * scale, path
+    assert all(weight.grad is None for weight in model._module.parameters())
+
+
+def test_every_value_has_a_gradient(zoo):
+    model = zoo.model("gemma4_moe")
+    saved = {}
+    with model.trace(ids_of(model), grad=True) as tracer:
+        for name in model.value_names():
+            if name in ("input_ids", "attention_mask", "next_token_probs", "logits", "lm_head_output"):
+                continue
+            if not name.endswith("expert_indices"):
+                saved[name] = tracer.read(name).save()
+        loss_of(model.logits).backward()
+    missing = [name for name, value in saved.items() if value.grad is None]
+    assert not missing
+    assert all(value.grad.isfinite().all() for value in saved.values())
+
+
+def test_a_gradient_is_the_slope(zoo):
+    model = zoo.model("gemma2")
+    ids = ids_of(model)
+    names = ["layers.1.layer_output", "layers.1.self_attn.attention_probabilities", "layers.2.mlp.mlp_neurons"]
+    for name in names:
+        with model.trace(ids, grad=True) as tracer:
+            value = tracer.read(name).save()
+            loss_of(model.logits).backward()
+        direction = torch.randn(value.shape, generator=torch.Generator().manual_seed(2))
+        slopes = []
+        for sign in (1, -1):
+            with model.trace(ids) as tracer:
+                tracer.write(name, tracer.read(name) + sign * 1e-3 * direction)
+                slopes.append(loss_of(model.logits.save()))
+        slope = (slopes[0] - slopes[1]) / 2e-3
+        torch.testing.assert_close(slope, (value.grad * direction).sum(), atol=2e-2, rtol=2e-2)
+
+
+def test_edits_and_constants_let_gradients_through(zoo):
+    model = zoo.model("mqa")
+    ids = ids_of(model)
+    with model.trace(ids, grad=True):
+        early = model.layers[0].layer_output.save()
+        pattern = model.layers[1].self_attn.attention_probabilities
+        pattern[..., 0] = 0  # in place, of what the softmax keeps
+        model.layers[2].mlp.mlp_output *= 0.5
+        model.layers[3].self_attn.attention_output[:, 0] = 1.0
+        loss_of(model.logits).backward()
+    assert early.grad.abs().sum() > 0
+
+
+def test_several_losses(zoo):
+    model = zoo.model("mqa")
+    with model.trace(ids_of(model), grad=True):
+        stream = model.layers[1].layer_output.save()
+        logits = model.logits.save()
+        logits[0, -1, 3].backward(retain_graph=True)
+        first = stream.grad.clone()
+        logits[0, -1, 4].backward()
+    assert (stream.grad - first).abs().sum() > 0 and first.abs().sum() > 0
+
+
+def test_after_the_block(zoo):
+    model = zoo.model("mqa")
+    with model.trace(ids_of(model), grad=True):
+        stream = model.layers[1].layer_output.save()
+        logits = model.logits.save()
+    loss_of(logits).backward()
+    assert stream.grad.abs().sum() > 0
+
+
+def test_the_forward_is_the_same(zoo):
+    for name in NAMES:
+        model = zoo.model(name)
+        ids = ids_of(model)
+        with model.trace(ids, grad=True):
+            logits = model.logits.save()
+        assert_equal_bits(logits.detach(), model(ids), name)
+
+
+def test_a_vector_inside_the_run_trains(zoo):
+    model = zoo.model("mqa")
+    ids = ids_of(model)
+    vector = torch.zeros(model.hidden_size, requires_grad=True)
+    optimiser = torch.optim.Adam([vector], lr=0.3)
+    losses = []
+    for _ in range(25):
+        optimiser.zero_grad()
+        with model.trace(ids):
+            model.layers[2].layer_output[:, -1] += vector
+            loss = -model.logits[:, -1].log_softmax(-1)[0, 5]
+            loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 1
+
+
+def test_an_integer_value_and_a_plain_trace_have_none(zoo):
+    model = zoo.model("mqa")
+    with model.trace(ids_of(model), grad=True):
+        assert not model.input_ids.requires_grad
+    with model.trace(ids_of(model)):
+        assert not model.layers[0].layer_output.requires_grad
