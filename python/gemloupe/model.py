@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import _core
+from .accessors import Accessors
 from .config import Config
 from .errors import BadOption, BadPrompt, OutsideTrace
 from .modules import Module, build_tree
@@ -23,7 +24,7 @@ _log = logging.getLogger("gemloupe")
 PromptLike = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | torch.Tensor | Mapping[str, Any]
 
 
-class StandardizedTransformer(Module):
+class StandardizedTransformer(Accessors, Module):
     """A Gemma checkpoint with one name, one layout and one meaning for each value in its forward pass.
 
     Args:
