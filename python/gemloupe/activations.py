@@ -129,7 +129,7 @@ def get_token_activations(
 @torch.no_grad()
 def collect_token_activations_batched(
     nn_model: StandardizedTransformer,
-    prompts: Sequence[str],
+    prompts: str | Sequence[str],
     batch_size: int,
     layers: int | Sequence[int] | None = None,
     get_activations: GetActivations | None = None,
@@ -151,6 +151,7 @@ def collect_token_activations_batched(
         BadOption: batch_size below 1, no prompts, and as ``get_token_activations``.
     """
     check_remote(remote)
+    prompts = [prompts] if isinstance(prompts, str) else prompts
     starts: Any = batch_starts(len(prompts), batch_size)
     if tqdm is not None:
         starts = tqdm(starts)
