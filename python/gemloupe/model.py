@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import _core
+from .accessors import Accessors
 from .config import Config
 from .errors import BadOption, BadPrompt, OutsideTrace
 from .modules import Module, build_tree
@@ -35,7 +36,7 @@ def released() -> dict[str, list[str]]:
     return {name: hub_ids for name, hub_ids, _ in _core.released()}
 
 
-class StandardizedTransformer(Module):
+class StandardizedTransformer(Accessors, Module):
     """A Gemma checkpoint with one name, one layout and one meaning for each value in its forward pass.
 
     Args:

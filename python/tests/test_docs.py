@@ -79,7 +79,7 @@ def run(zoo, folder):
 # ------------------------------------------------------------------------------------------------ snippets
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/values.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/values.md", "docs/interventions.md"])
 def test_the_snippets_of_a_page_run(run, page):
     """In order, in one namespace."""
     snippets, namespace = python_of(ROOT / page), {}

@@ -1,0 +1,32 @@
+"""What researchers do with a model, ready made: lenses, patches, ablations, attributions.
+
+The classic lenses have nnterp's names and signatures; `remote` is accepted and must be False.
+"""
+
+from __future__ import annotations
+
+from .activations import collect_token_activations_batched, compute_next_token_probs, get_token_activations
+from .attribution import LogitAttribution, direct_logit_attribution
+from .lenses import logit_lens, patch_object_attn_lens, patchscope_generate, patchscope_lens
+from .patching import ActivationPatching, HeadAblation, activation_patching, head_ablation
+from .targets import TargetPrompt, TargetPromptBatch, it_repeat_prompt, repeat_prompt
+
+__all__ = [
+    "ActivationPatching",
+    "HeadAblation",
+    "LogitAttribution",
+    "TargetPrompt",
+    "TargetPromptBatch",
+    "activation_patching",
+    "collect_token_activations_batched",
+    "compute_next_token_probs",
+    "direct_logit_attribution",
+    "get_token_activations",
+    "head_ablation",
+    "it_repeat_prompt",
+    "logit_lens",
+    "patch_object_attn_lens",
+    "patchscope_generate",
+    "patchscope_lens",
+    "repeat_prompt",
+]
