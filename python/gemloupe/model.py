@@ -373,11 +373,10 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
 
 def _enters_a_with(frame: Any) -> bool:
     """Whether what the caller's current instruction returns is entered by a ``with``: only its code can tell."""
-    instructions = iter(dis.get_instructions(frame.f_code))
-    for instruction in instructions:
-        if instruction.offset >= frame.f_lasti:
-            break
-    following = next((i for i in instructions if i.opname not in ("CACHE", "COPY")), None)
+    later = (
+        i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname not in ("CACHE", "COPY")
+    )
+    following = next(later, None)
     return following is not None and (
         following.opname == "BEFORE_WITH" or (following.opname == "LOAD_SPECIAL" and "__exit__" in following.argrepr)
     )

@@ -146,6 +146,10 @@ class Module:
         own = self.__dict__
         if "_info" not in own:  # being copied or unpickled
             raise AttributeError(name)
+        if (
+            name in own["_rows"] or name in own["_parts"]
+        ):  # the descriptor raised an AttributeError of ours: once more, to keep it
+            return _Attribute(name).__get__(self)
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
         for weight, slot in own["_info"]["weights"]:

@@ -66,7 +66,7 @@ class GenerationTracer(Tracer):
 
     def next(self) -> int:
         """Goes on to the next pass, and gives its number."""
-        if self._core is None or not self._next_pass():
+        if self._core is None or self._core.finished or not self._next_pass():
             raise OutsideTrace("the generation is over: every token has been made.")
         return self._step
 

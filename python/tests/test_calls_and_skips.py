@@ -148,8 +148,8 @@ def test_a_source_of_borrowed_keys_is_not_skipped(zoo):
 def test_a_skip_that_comes_too_late_or_does_not_fit(zoo):
     model = zoo.model("mqa")
     with pytest.raises(OutOfOrder, match="lies behind its beginning"), model.trace(ids_of(model)):
-        model.layers[1].self_attn.attention_output.save()
-        model.skip_layer(1)
+        stream = model.layers[1].self_attn.attention_output.save()
+        model.layers[1].skip(stream)
     with (
         pytest.raises(BadValue, match=r"hidden_size 48\), but the tensor has .*hidden_size 3"),
         model.trace(ids_of(model)),

@@ -63,7 +63,7 @@ def test_edits_of_all_passes_or_of_one(model):
             assert step == 2
             model.logits[:, -1, :] = 0
             model.logits[:, -1, 7] = 50
-        later = tracer.result
+    later = tracer.result
     assert later[0, ids.shape[1] + 2] == 7
     assert torch.equal(later[:, : ids.shape[1] + 2], model.generate(ids, max_new_tokens=2, eos_token_id=-1))
 

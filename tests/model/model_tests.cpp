@@ -144,7 +144,7 @@ TEST_CASE("model: checkpoints that are not there, or not whole") {
   }
   SUBCASE("a dtype that libtorch has, but no model") {
     disk.change({{"torch_dtype", "int8"}});
-    CHECK_REFUSED(BadOption, disk.load(), "'int8'");
+    CHECK_REFUSED(BadConfig, disk.load(), "config.json", "'int8'");
   }
 }
 

@@ -28,9 +28,11 @@ void Trace::finish() {
   cursor_.reset();
   kept_.clear();
   actions_.clear();
+  retained_.clear();
 }
 
 void Trace::go_to(const Row& row) {
+  refuse_skipped(row);
   if (row.position < cursor().position()) {
     std::string last = "'" + last_name_ + "'" + (last_where_.empty() ? "" : " (" + last_where_ + ")");
     std::string here = "'" + row.name + "'" + (where_.empty() ? "" : " (" + where_ + ")");
@@ -38,7 +40,6 @@ void Trace::go_to(const Row& row) {
                      ", which this trace has already reached. A body reads and writes in the order of the "
                      "forward pass: move this access above that one, or use a second trace.");
   }
-  refuse_skipped(row);
   advance(row.position);
   last_name_ = row.name;
   last_where_ = where_;
@@ -99,8 +100,7 @@ at::Tensor Trace::read(RowId id) {
     }
   }
   protect(row.value);
-  if (records_) make_retaining(row.value);
-  return cursor_->get(row.value);
+  return records_ ? retaining(row.value) : cursor_->get(row.value);
 }
 
 void Trace::write(RowId id, const at::Tensor& tensor) {
@@ -109,7 +109,7 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
   if (row.spec && row.spec->read_only)
     throw ReadOnly("'" + row.name +
                    "' is derived from other values and cannot be written; write logits, or what it is derived from.");
-  if (took_rows_ && row.position <= plan_->head)
+  if (took_rows_ && row.position == plan_->head)
     throw OutOfOrder("'" + row.name + "' comes before '" + last_name_ +
                      "', rows of which this trace has computed already: write it above that access.");
   go_to(row);
@@ -240,13 +240,16 @@ void Trace::record_gradients() {
 
 // An identity node that the run goes on from: what is handed out has its gradient, and may be written in place although
 // the step that made it keeps its own result for the way back (a softmax does).
-void Trace::make_retaining(const Operand& operand) {
+at::Tensor Trace::retaining(const Operand& operand) {
   const at::Tensor& live = cursor_->slot(operand.slot);
-  if (!live.defined() || !live.requires_grad() || !retaining_.insert(operand.slot).second) return;
+  at::Tensor& own = retained_[{operand.slot, operand.view.kind}];
+  if (own.defined() && live.defined() && own.is_alias_of(live)) return own;
+  if (!live.defined() || !live.requires_grad()) return cursor_->get(operand);
   c10::AutoGradMode recording(true);
-  at::Tensor own = live.clone();
+  own = cursor_->get(operand).clone();
   own.retain_grad();
-  cursor_->set({operand.slot, {}}, own);
+  cursor_->set(operand, own);
+  return own;
 }
 
 // ------------------------------------------------------------------------------------------------------------ points

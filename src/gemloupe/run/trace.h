@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -100,7 +99,7 @@ class Trace {
   void advance(Position target);
   void refuse_skipped(const Row& row) const;
   at::Tensor checked_shape(const Row& row, const at::Tensor& tensor) const;
-  void make_retaining(const Operand& operand);
+  at::Tensor retaining(const Operand& operand);
   at::Tensor checked(const Row& row, const at::Tensor& current, const at::Tensor& tensor) const;
   void protect(const Operand& operand);
   bool is_protected(const at::Tensor& tensor) const;
@@ -114,8 +113,8 @@ class Trace {
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
   std::multimap<Position, std::pair<RowId, Action>> actions_;
   std::vector<ModuleId> skipped_;
-  std::set<Slot> retaining_;  ///< slots that were handed out with their gradient
-  at::Tensor passed_logits_;  ///< where the run went on to what is derived of them
+  std::map<std::pair<Slot, View::Kind>, at::Tensor> retained_;  ///< what was handed out with its gradient
+  at::Tensor passed_logits_;                                    ///< where the run went on to what is derived of them
   bool records_ = false;
   bool took_rows_ = false;  ///< of the head's: what it reads may not change any more
 };
