@@ -73,8 +73,8 @@ Generation::Generation(std::shared_ptr<const Plan> plan, std::shared_ptr<const W
   check_options(options_);
   position_ = prompt.positions.select(1, -1).unsqueeze(1);
   if (options_.do_sample) {
-    generator_ = at::detail::createCPUGenerator();
-    options_.seed ? generator_.set_current_seed(*options_.seed) : static_cast<void>(generator_.seed());
+    generator_ = std::make_shared<at::Generator>(at::detail::createCPUGenerator());
+    options_.seed ? generator_->set_current_seed(*options_.seed) : static_cast<void>(generator_->seed());
   }
   finished_ = options_.max_new_tokens == 0;
 }
@@ -90,7 +90,7 @@ std::vector<int64_t> Generation::draw(const at::Tensor& given) {
   const Sampling& s = options_.sampling;
   if (s.repetition_penalty != 1) logits = penalised(logits, ids_, s.repetition_penalty);
   at::Tensor next = options_.do_sample
-                        ? at::multinomial(warped(logits, s).softmax(-1).to(at::kCPU), 1, false, generator_).squeeze(1)
+                        ? at::multinomial(warped(logits, s).softmax(-1).to(at::kCPU), 1, false, *generator_).squeeze(1)
                         : logits.argmax(-1);
   next = next.to(at::kCPU, at::kLong).contiguous();
   return {next.const_data_ptr<int64_t>(), next.const_data_ptr<int64_t>() + next.numel()};

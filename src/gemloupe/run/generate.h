@@ -1,7 +1,6 @@
 // Token after token, with a key/value cache.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -11,6 +10,10 @@
 #include <vector>
 
 #include "gemloupe/run/trace.h"
+
+namespace at {
+struct Generator;
+}
 
 namespace gemloupe {
 inline namespace v0 {
@@ -63,7 +66,7 @@ class Generation {
   bool eager_;
   GenerateOptions options_;
   std::shared_ptr<KvCache> cache_;
-  at::Generator generator_;
+  std::shared_ptr<at::Generator> generator_;
   at::Tensor ids_, position_;
   std::vector<char> done_;
   int64_t made_ = 0;
