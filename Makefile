@@ -26,8 +26,7 @@ demo: build ## look inside a real Gemma 3 270M
 	  echo "The page: build/demo/lens.html"
 
 test: build ## every test, C++ and Python
-	@$(CTEST) --preset release
-	@$(PY) -m pytest
+	@$(CTEST) --preset release; cpp=$$?; $(PY) -m pytest; python=$$?; exit $$((cpp || python))
 
 wheel: build ## pip install . into a scratch venv, and a look at what it left
 	@tools/test_wheel.sh

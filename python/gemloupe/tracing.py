@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .caching import Cache, names_of
-from .errors import BadValue, OutOfOrder, SnapshotWritten
+from .errors import BadValue, OutOfOrder, ReadOnly, SnapshotWritten
 from .rows import LogitRows
 from .saving import NamedOutput, SavedSize, SavedTuple, enter_tracer, leave_tracer
 
@@ -29,6 +29,7 @@ class Tracer:
         self._last_place: tuple[CodeType, int] | None = None  # code and the instruction in it
         self._logit_rows: dict[int, LogitRows] = {}
         self._caches: list[Cache] = []
+        self._derived: list[tuple[str, torch.Tensor, int]] = []  # what was read and must not be written
 
     # ----------------------------------------------------------------------------------------------------- the body
 
@@ -42,6 +43,12 @@ class Tracer:
             self._core.run_actions()  # what is to be collected behind the last read
         written = self._core.end()
         self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
+        derived, self._derived = self._derived, []
+        if error is None and (changed := [name for name, value, version in derived if value._version != version]):
+            raise ReadOnly(
+                f"'{changed[0]}' was written in place, which changes nothing: it is derived from other values. Write logits, "
+                "or work on a .clone()."
+            )
         if error is None and written is not None:
             self._refuse_written(written)
 
@@ -120,7 +127,9 @@ class Tracer:
             return self.input_size
         if row == self._model._probabilities_row:
             self._settle_rows()
-            return None
+            value = self._core.read(row)
+            self._derived.append((name, value, value._version))
+            return value
         if (stream := self._core.head_input(row)) is None:
             return None
         if (found := self._logit_rows.get(row)) is None:

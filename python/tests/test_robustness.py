@@ -1,0 +1,191 @@
+"""Uses that once went wrong without a word: edits that were lost, masks that were dropped, runs that were mixed up."""
+
+import asyncio
+import copy
+import threading
+
+import pytest
+import torch
+
+from gemloupe import StandardizedTransformer
+from gemloupe.errors import BadConfig, BadOption, BadPrompt, BadValue, OutOfOrder, ReadOnly
+from helpers import logits_of
+from test_config import with_config
+
+
+@pytest.fixture(params=["eager", None])
+def model(request, zoo):
+    return zoo.model("softcap", "float32", request.param)
+
+
+IDS = torch.tensor([[2, 17, 300, 21, 5, 88, 123, 7]])
+
+
+# ------------------------------------------------------------------------------------------------ rows of logits
+
+
+def test_a_written_row_stays_written(model):
+    with model.trace(IDS):
+        model.logits[:, -1].zero_()
+        again = model.logits[:, -1].save()
+    assert again.eq(0).all()
+    with model.trace(IDS):
+        model.lm_head_output[:, -1].zero_()
+        through = model.logits[:, -1].save()
+        probs = model.next_token_probs.save()
+    assert through.eq(0).all() and torch.allclose(probs, probs[:, :1])
+
+
+def test_a_part_written_after_the_whole_was_read(model):
+    with model.trace(IDS):
+        last = model.logits[:, -1]
+        model.logits.save()
+        last.zero_()
+        probs = model.next_token_probs.save()
+    assert torch.allclose(probs, probs[:, :1])
+
+
+def test_the_last_write_of_a_row_counts(model):
+    with model.trace(IDS):
+        x, y = model.logits[:, -1], model.logits[:, -1]
+        y[:] = 2
+        x[:] = 1
+        whole = model.logits.save()
+    assert whole[:, -1].eq(1).all()
+
+
+def test_what_the_head_reads_is_fixed_once_rows_were_taken(model):
+    with pytest.raises(OutOfOrder), model.trace(IDS):
+        model.logits[:, -1].save()
+        model.final_norm_output = torch.zeros(1, 8, model.hidden_size)
+
+
+def test_probabilities_are_not_written(model):
+    with pytest.raises(ReadOnly, match="derived"), model.trace(IDS):
+        model.next_token_probs[:] = 0
+
+
+# ------------------------------------------------------------------------------------------------ tensors of the caller
+
+
+def test_an_assigned_tensor_can_be_used_again(model):
+    buffer = torch.empty(1, 8, model.hidden_size)
+    with model.trace(IDS):
+        for block in range(3):
+            buffer.fill_(0.1 * (block + 1))
+            model.layers[block].mlp.mlp_output = buffer
+        buffer.zero_()
+        reused = model.logits.save()
+    with model.trace(IDS):
+        for block in range(3):
+            model.layers[block].mlp.mlp_output = torch.full_like(buffer, 0.1 * (block + 1))
+        assert torch.equal(model.logits.save(), reused)
+
+
+def test_a_snapshot_of_the_outer_of_two_runs(model):
+    with model.trace(IDS) as outer:
+        with model.trace(IDS):
+            saved = outer.read("layers.0.layer_output").save()
+        kept = saved.clone()
+        outer.read("layers.0.layer_output")[:] = 0
+    assert torch.equal(saved, kept)
+
+
+def test_tasks_have_runs_of_their_own(model):
+    async def shape(ids):
+        with model.trace(ids):
+            await asyncio.sleep(0)
+            return tuple(model.layers[0].layer_output.shape)
+
+    async def both():
+        return await asyncio.gather(shape(IDS), shape(IDS[:, :5]))
+
+    assert asyncio.run(both()) == [(1, 8, model.hidden_size), (1, 5, model.hidden_size)]
+
+
+def test_threads_have_runs_of_their_own(model):
+    shapes = {}
+
+    def run(length):
+        with model.trace(IDS[:, :length]):
+            for _ in range(50):
+                shapes[length] = tuple(model.layers[0].layer_output.shape)
+
+    threads = [threading.Thread(target=run, args=(length,)) for length in (3, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shapes == {3: (1, 3, model.hidden_size), 6: (1, 6, model.hidden_size)}
+
+
+def test_inference_mode(model):
+    expected = logits_of(model, IDS)
+    with torch.inference_mode(), model.trace(IDS):
+        stream = model.layers[1].layer_output.save()
+        model.layers[2].layer_output = model.layers[2].layer_output * 1.0
+        logits = model.logits.save()
+        probs = model.next_token_probs.save()
+    assert torch.equal(logits, expected) and stream.shape[1] == 8 and probs.shape == (1, model.vocab_size)
+
+
+# ------------------------------------------------------------------------------------------------ prompts
+
+
+def test_masks_and_positions_are_never_dropped(model):
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]])
+    expected = model({"input_ids": IDS, "attention_mask": mask})
+    assert torch.equal(model({"input_ids": IDS}, attention_mask=mask), expected)
+    assert not torch.equal(expected, model(IDS))
+    with pytest.raises(BadPrompt, match="given twice"):
+        model({"input_ids": IDS, "attention_mask": mask}, attention_mask=mask)
+    with pytest.raises(BadPrompt, match="attention_mask"):
+        model("the city", attention_mask=torch.zeros(3, 3))
+    length = model.tokenizer("the city", return_tensors="pt")["input_ids"].shape[1]
+    spread = torch.arange(length)[None] * 3
+    assert not torch.equal(model("the city", position_ids=spread), model("the city"))
+    with pytest.raises(BadPrompt, match="a mask of their own"):
+        model([[2, 5, 9], [2, 5]], attention_mask=torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("prompt", [5, b"hello", {2, 3}, [2, None], ["a", 2], [2, "a"], [2**63], 3.5])
+def test_what_is_no_prompt(model, prompt):
+    with pytest.raises(BadPrompt):
+        model(prompt)
+
+
+def test_an_id_written_outside_the_vocabulary(model):
+    with pytest.raises(BadValue, match="outside the vocabulary"), model.trace(IDS):
+        model.input_ids[0, 3] = 10**7
+        model.logits.save()
+
+
+# ------------------------------------------------------------------------------------------------ weights, options
+
+
+def test_weights_are_assigned_in_place(zoo, tmp_path):
+    model = StandardizedTransformer(zoo.folder("softcap"))
+    before = model(IDS)
+    weight = model.layers[1].mlp.down_proj.weight.clone()
+    model.layers[1].mlp.down_proj.weight *= 2
+    assert torch.equal(model.layers[1].mlp.down_proj.weight, weight * 2)
+    model.layers[1].mlp.down_proj.weight = weight
+    assert torch.equal(model(IDS), before)
+    with pytest.raises(BadValue, match="shape"):
+        model.layers[1].mlp.down_proj.weight = torch.zeros(3)
+
+
+def test_options_and_configs_that_make_no_sense(zoo, tmp_path):
+    with pytest.raises(BadOption, match="threads must be from 1 to 1024"):
+        StandardizedTransformer(zoo.folder("softcap"), threads=10**6)
+    with_config(zoo.folder("softcap"), tmp_path / "dtype", dtype="x")
+    with pytest.raises(BadConfig, match=r"config\.json: dtype 'x'"):
+        StandardizedTransformer(tmp_path / "dtype")
+    with_config(zoo.folder("softcap"), tmp_path / "eps", rms_norm_eps=-1)
+    with pytest.raises(BadConfig, match="rms_norm_eps"):
+        StandardizedTransformer(tmp_path / "eps")
+
+
+def test_a_model_and_its_modules_can_be_copied(model):
+    assert copy.copy(model.layers[0])._path == "layers.0"
+    assert copy.copy(model).num_layers == model.num_layers
