@@ -54,6 +54,16 @@ def test_the_terms_sum_to_the_logit(checkpoint, reference, implementation, idx):
     assert found.heads.shape == (3, model.num_layers, model.layers[0].num_heads, 3)
 
 
+@pytest.mark.parametrize("name", ["gemma4_e2b", "gemma4_e4b", "gemma4_31b", "gemma4_moe", "gemma4_unified"])
+def test_the_terms_of_gemma_4_carry_its_scalars(zoo, name):
+    checkpoint = Checkpoint(zoo, name, "float32")
+    ids = checkpoint.ids(9)
+    found = direct_logit_attribution(checkpoint.model(), ids, [5, 7])
+    expected = checkpoint.reference().capture(ids)["lm_head_output"][:, -1, [5, 7]]
+    assert (found.total() - expected).abs().max() < 1e-4
+    assert (found.per_layer is not None and found.per_layer.abs().sum() > 0) == (name in ("gemma4_e2b", "gemma4_e4b"))
+
+
 def test_each_term_is_that_part_s(checkpoint, model, reference):
     """The embedding and an MLP through the frozen norm; a head as what its absence would take from the attention's output."""
     ids = checkpoint.ids(9)
