@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from . import _core
 from .accessors import Accessors
 from .config import Config
-from .errors import BadOption, BadPrompt, OutsideTrace
+from .errors import BadOption, BadPrompt, BadValue, OutsideTrace
 from .modules import Module, build_tree
 from .passes import GenerationTracer, Invokes
 from .saving import open_tracers
@@ -269,7 +269,28 @@ class StandardizedTransformer(Accessors, Module):
 
     def project_on_vocab(self, hidden: torch.Tensor) -> torch.Tensor:
         """The model's own readout of any hidden state [..., hidden_size]: final norm, lm_head, and the cap if it has one."""
+        if not isinstance(hidden, torch.Tensor):
+            raise BadValue(
+                f"project_on_vocab takes hidden states [..., {self.hidden_size}], not {type(hidden).__name__}."
+            )
         return self._core.project_on_vocab(hidden)
+
+    # --------------------------------------------------------------------------------------- as people know a module
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """The weights, each once but for a tied head."""
+        return self._module.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The weights with the reference's names."""
+        return self._module.named_parameters()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self._module.state_dict()
+
+    def eval(self) -> StandardizedTransformer:
+        """The model itself: there is no training mode."""
+        return self
 
     # -------------------------------------------------------------------------------------------------------- names
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from . import _core
-from .errors import BadOption, BadTokenizer, UnknownName
+from .errors import BadOption, BadTokenizer, BadValue, UnknownName
 
 
 class Encoded(dict):
@@ -102,9 +102,14 @@ class Tokenizer:
 
     def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
         """The text of ids: an int, a list, or a tensor [seq]."""
-        if isinstance(ids, torch.Tensor):
+        if hasattr(ids, "tolist"):
             ids = ids.tolist()
-        return self._core.decode([ids] if isinstance(ids, int) else list(ids), skip_special_tokens)
+        ids = [ids] if isinstance(ids, int) else list(ids)
+        if any(isinstance(row, (list, tuple)) for row in ids):
+            raise BadValue(
+                "decode takes the ids of one text, and these are several rows: batch_decode gives a text for each."
+            )
+        return self._core.decode(ids, skip_special_tokens)
 
     def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = False) -> list[str]:
         return [self.decode(ids, skip_special_tokens) for ids in sequences]

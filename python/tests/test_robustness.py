@@ -189,3 +189,13 @@ def test_options_and_configs_that_make_no_sense(zoo, tmp_path):
 def test_a_model_and_its_modules_can_be_copied(model):
     assert copy.copy(model.layers[0])._path == "layers.0"
     assert copy.copy(model).num_layers == model.num_layers
+
+
+def test_what_people_know_of_a_module(model):
+    names = dict(model.named_parameters())
+    assert len(list(model.parameters())) == len(names) == len(model.state_dict()) and model.eval() is model
+    assert names["model.norm.weight"].shape == (model.hidden_size,)
+    with pytest.raises(BadValue, match="batch_decode"):
+        model.tokenizer.decode(torch.ones(2, 3, dtype=torch.long))
+    with pytest.raises(BadValue, match="project_on_vocab takes"):
+        model.project_on_vocab([1, 2])
