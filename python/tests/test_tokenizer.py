@@ -43,15 +43,15 @@ def beside_weights(tokenizer: Path, checkpoint: Path, where: Path) -> Path:
     return where
 
 
-@pytest.fixture(scope="module", params=["tiny", "gguf", "real"])
+REAL = os.environ.get("GEMLOUPE_REAL_TOKENIZER")
+
+
+@pytest.fixture(scope="module", params=["tiny", "gguf", *(["real"] if REAL else [])])
 def each(request, zoo, tmp_path_factory) -> Tokenizers:
     folder = zoo.folder("mqa")
     file = checkpoints.gguf_file(zoo.root) if request.param == "gguf" else None  # the same vocabulary
     if request.param == "real":
-        real = os.environ.get("GEMLOUPE_REAL_TOKENIZER")
-        if not real:
-            pytest.skip("GEMLOUPE_REAL_TOKENIZER names no folder")
-        folder = beside_weights(Path(real), folder, tmp_path_factory.mktemp("real") / "checkpoint")
+        folder = beside_weights(Path(REAL), folder, tmp_path_factory.mktemp("real") / "checkpoint")
     return Tokenizers(
         StandardizedTransformer(file or folder).tokenizer,
         tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")),
