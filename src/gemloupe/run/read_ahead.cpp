@@ -164,12 +164,13 @@ void ReadAhead::work() {
   while (true) {
     wake_.wait(lock, [&] { return ends_ || current_ != done; });
     if (ends_) return;
-    const int stage = done = current_;
+    const int last = done, stage = done = current_;
     lock.unlock();
     const auto count = static_cast<int>(stages_.size());
-    const int before = (stage + count - 1) % count;
-    if (before >= static_cast<int>(kept_) && before != stage)
-      for (const Range& range : stages_[static_cast<size_t>(before)]) advise(range, MADV_PAGEOUT);
+    // Those that the run has left since, also where it was quicker than this thread.
+    for (int left = last; left >= 0 && left != stage; left = (left + 1) % count)
+      if (left >= static_cast<int>(kept_))
+        for (const Range& range : stages_[static_cast<size_t>(left)]) advise(range, MADV_PAGEOUT);
     for (int ahead : {stage, (stage + 1) % count})
       for (const Range& range : stages_[static_cast<size_t>(ahead)]) advise(range, MADV_POPULATE_READ);
     lock.lock();
