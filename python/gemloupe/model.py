@@ -253,11 +253,10 @@ class StandardizedTransformer(Accessors, Module):
         Raises:
             CannotSkip: a later block borrows keys and values of one of them (Gemma 4).
         """
-        blocks = range(self.num_layers)[start_layer], range(self.num_layers)[end_layer]
-        for layer in range(blocks[0], blocks[1] + 1):
-            stream = self.layers[blocks[0]].layer_input if skip_with is None and layer == blocks[0] else skip_with
-            if skip_with is None:
-                skip_with = stream
+        first, last = range(self.num_layers)[start_layer], range(self.num_layers)[end_layer]
+        for layer in range(first, last + 1):
+            if skip_with is None:  # the first of them: the later ones hand on what it was given
+                skip_with = self.layers[layer].layer_input
             self.layers[layer].skip(skip_with)
 
     @property

@@ -49,8 +49,7 @@ class GenerationTracer(Tracer):
 
     def _next_pass(self) -> bool:
         """Draws a token and goes on to the pass after it; False where the generation is over."""
-        for rows in list(self._logit_rows.values()):
-            rows.settle()
+        self._settle_rows()
         self._logit_rows.clear()
         self._generation.finish(self._core)
         self._kept.append(self._core)

@@ -24,11 +24,11 @@ warnings.filterwarnings("ignore", module="transformers")
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def token_ids(length: int, vocabulary: int, seed: int = 1) -> torch.Tensor:
-    """A row of ids: BOS, then random ones."""
+def token_ids(length: int, vocabulary: int, seed: int = 1, rows: int = 1) -> torch.Tensor:
+    """Rows of ids: BOS, then random ones."""
     generator = torch.Generator().manual_seed(seed)
-    rest = torch.randint(3, vocabulary, (length - 1,), generator=generator)
-    return torch.cat([torch.tensor([2]), rest])[None]
+    rest = torch.randint(3, vocabulary, (rows, length - 1), generator=generator)
+    return torch.cat([torch.full((rows, 1), 2), rest], 1)
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,17 @@ class Checkpoint:
 def zoo(pytestconfig, tmp_path_factory) -> Zoo:
     cache = getattr(pytestconfig, "cache", None)
     return Zoo(checkpoints.build_all(cache.mkdir("checkpoints") if cache else tmp_path_factory.mktemp("checkpoints")))
+
+
+@pytest.fixture
+def model(checkpoint):
+    """The test's checkpoint in gemloupe, with eager attention."""
+    return checkpoint.model()
+
+
+@pytest.fixture
+def reference(checkpoint) -> Reference:
+    return checkpoint.reference()
 
 
 EACH = [(name, dtype) for name in checkpoints.NAMES for dtype in ("float32", "bfloat16")]

@@ -3,6 +3,7 @@
 import torch
 
 from reference.bits import assert_equal_bits
+from reference.capture import real_rows
 
 PORTS = (".input", ".inputs", ".output")
 
@@ -14,6 +15,12 @@ def standard(captured: dict) -> dict:
 
 def prompt(ids, mask=None):
     return ids if mask is None else {"input_ids": ids, "attention_mask": mask}
+
+
+def encoded(model, texts):
+    """Ids and mask as the tokenizer pads them, not as the library does."""
+    rows = model.tokenizer(texts, return_tensors="pt", padding=True)
+    return rows["input_ids"], rows["attention_mask"]
 
 
 def module_at(model, path: str):
@@ -97,3 +104,20 @@ def within(bound: float):
             assert_equal_bits(found, expected, name)
 
     return compare
+
+
+def assert_walk_equal(checkpoint, ids):
+    """Every value and port of the plan has the reference's bits, and the reference knows every one of them."""
+    expected = checkpoint.reference().capture(ids)
+    missing = set(checkpoint.model().value_names()) - set(expected)
+    assert not missing
+    assert_all_equal(read_all(checkpoint.model(), expected, ids), expected)
+
+
+def assert_padded_batch_equal(checkpoint):
+    """Every standard value of a batch padded on the left, where its tokens are real."""
+    ids, mask = checkpoint.padded()
+    expected = standard(checkpoint.reference().capture(ids, mask))
+    found = read_all(checkpoint.model(), expected, ids, mask)
+    rows = {name: real_rows(name, tensor, mask) for name, tensor in found.items()}
+    assert_all_equal(rows, {name: real_rows(name, tensor, mask) for name, tensor in expected.items()})

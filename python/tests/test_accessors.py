@@ -24,11 +24,6 @@ def checkpoint(request, zoo):
     return Checkpoint(zoo, request.param, "float32")
 
 
-@pytest.fixture
-def model(checkpoint):
-    return checkpoint.model()
-
-
 @pytest.mark.parametrize("name", VALUES)
 def test_an_accessor_reads_the_value_of_each_block(checkpoint, model, name):
     ids = checkpoint.ids(7)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from conftest import token_ids
 from gemloupe.errors import BadValue, CannotCall, CannotSkip, NotInThisRun, OutOfOrder
 from helpers import logits_of
 
@@ -10,8 +11,7 @@ FAMILIES = ["mqa", "gemma", "gemma2", "gemma4_e2b", "gemma4_31b", "gemma4_moe"]
 
 
 def ids_of(model, length=11, seed=3):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.tensor([2]), torch.randint(3, model.vocab_size, (length - 1,), generator=generator)])[None]
+    return token_ids(length, model.vocab_size, seed)
 
 
 @pytest.fixture(params=FAMILIES)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from conftest import Checkpoint
-from helpers import assert_all_equal, read_all, standard, within
+from helpers import assert_all_equal, assert_padded_batch_equal, assert_walk_equal, read_all, standard, within
 from reference import checkpoints
-from reference.capture import real_rows
 from reference.greedy import greedy
 
 EACH = [(name, dtype) for name in checkpoints.OTHER_FAMILIES for dtype in ("float32", "bfloat16")]
@@ -26,19 +25,11 @@ def other32(request, zoo) -> Checkpoint:
 
 @pytest.mark.parametrize("length", [1, 5, 8, 9, 20, 33])
 def test_every_value_and_port(other, length):
-    ids = other.ids(length, seed=length)
-    expected = other.reference().capture(ids)
-    missing = set(other.model().value_names()) - set(expected)
-    assert not missing
-    assert_all_equal(read_all(other.model(), expected, ids), expected)
+    assert_walk_equal(other, other.ids(length, seed=length))
 
 
 def test_a_padded_batch(other):
-    ids, mask = other.padded()
-    expected = standard(other.reference().capture(ids, mask))
-    found = read_all(other.model(), expected, ids, mask)
-    rows = {name: real_rows(name, tensor, mask) for name, tensor in found.items()}
-    assert_all_equal(rows, {name: real_rows(name, tensor, mask) for name, tensor in expected.items()})
+    assert_padded_batch_equal(other)
 
 
 def test_every_standard_value_edited(other32):

@@ -5,16 +5,14 @@ import contextlib
 import pytest
 import torch
 
+from conftest import token_ids
 from gemloupe.errors import BadOption, OutsideTrace
 
 NAMES = ["mqa", "gemma2", "gemma4_e2b", "gemma4_moe"]
 
 
 def ids_of(model, length=9, seed=5, rows=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat(
-        [torch.full((rows, 1), 2), torch.randint(3, model.vocab_size, (rows, length - 1), generator=generator)], 1
-    )
+    return token_ids(length, model.vocab_size, seed, rows)
 
 
 @pytest.fixture(params=NAMES)

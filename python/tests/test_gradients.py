@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from conftest import token_ids
 from reference.bits import assert_equal_bits
 
 NAMES = ["mqa", "gemma", "gemma2", "gemma4_e2b", "gemma4_moe"]
 
 
 def ids_of(model, length=9, seed=5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.tensor([2]), torch.randint(3, model.vocab_size, (length - 1,), generator=generator)])[None]
+    return token_ids(length, model.vocab_size, seed)
 
 
 def reference_gradients(reference, ids, paths):

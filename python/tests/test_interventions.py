@@ -21,7 +21,7 @@ from gemloupe.interventions import (
     patchscope_lens,
     repeat_prompt,
 )
-from helpers import within
+from helpers import encoded, within
 from reference.bits import assert_equal_bits
 
 TEXTS = ["the city of", "a much longer text is in", "x"]
@@ -32,22 +32,6 @@ close = within(1e-5)
 @pytest.fixture(scope="module", params=["mqa", "softcap", "untied", "gemma", "gemma2"])
 def checkpoint(request, zoo):
     return Checkpoint(zoo, request.param, "float32")
-
-
-@pytest.fixture
-def model(checkpoint):
-    return checkpoint.model()
-
-
-@pytest.fixture
-def reference(checkpoint):
-    return checkpoint.reference()
-
-
-def encoded(model, texts):
-    """Ids and mask as the tokenizer pads them, not as the library does."""
-    rows = model.tokenizer(texts, return_tensors="pt", padding=True)
-    return rows["input_ids"], rows["attention_mask"]
 
 
 def readout(reference, stream):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conftest import token_ids
 from gemloupe.errors import BadOption, OutOfOrder, UnknownName
 from helpers import logits_of
 
@@ -11,8 +12,7 @@ NAMES = ["mqa", "gemma2", "gemma4_e2b", "gemma4_moe"]
 
 
 def ids_of(model, length=9, seed=5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.tensor([2]), torch.randint(3, model.vocab_size, (length - 1,), generator=generator)])[None]
+    return token_ids(length, model.vocab_size, seed)
 
 
 @pytest.fixture(params=NAMES)

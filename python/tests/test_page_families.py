@@ -1,8 +1,9 @@
-"""What the pages of Gemma 1, 2 and 3 say of a forward pass, tried on tiny checkpoints of each; Gemma 4's are in a file of their own."""
+"""What the pages say of a forward pass in every family, on tiny checkpoints; Gemma 4's own are in a file beside this."""
 
 import pytest
 import torch
 
+from conftest import token_ids
 from helpers import logits_of
 
 FAMILIES = ["gemma", "gemma_mqa", "gemma2", "mqa", "softcap", "gemma4_e2b"]
@@ -13,9 +14,18 @@ def model(request, zoo):
     return zoo.model(request.param)
 
 
+@pytest.fixture(params=["eager", None])
+def implementation(request):
+    return request.param
+
+
+@pytest.fixture(params=[*FAMILIES, "gemma4_moe", "gemma4_31b", "gemma4_odd", "gemma4_unified"])
+def every_kind(request, zoo, implementation):
+    return zoo.model(request.param, "float32", implementation)
+
+
 def ids_of(model, length=12, seed=3):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.tensor([2]), torch.randint(3, model.vocab_size, (length - 1,), generator=generator)])[None]
+    return token_ids(length, model.vocab_size, seed)
 
 
 def halved(model, ids, what):
@@ -48,7 +58,8 @@ def test_the_identity(model):
             assert torch.equal(total, layer.layer_output)
 
 
-def test_a_lens_at_the_last_block_is_the_logits(model):
+def test_a_lens_at_the_last_block_is_the_logits(every_kind):
+    model = every_kind
     with model.trace(ids_of(model)):
         last = model.layers[-1].layer_output.save()
         raw = model.lm_head_output.save()
@@ -58,7 +69,8 @@ def test_a_lens_at_the_last_block_is_the_logits(model):
     torch.testing.assert_close(logits, raw if cap is None else cap * torch.tanh(raw / cap))
 
 
-def test_the_pattern_is_the_softmax_of_the_scores(model):
+def test_the_pattern_is_the_softmax_of_the_scores(every_kind):
+    model = every_kind
     with model.trace(ids_of(model)):
         scores = model.layers[1].self_attn.attention_scores.save()
         pattern = model.layers[1].self_attn.attention_probabilities.save()
@@ -73,17 +85,19 @@ def test_gemma_2_caps_its_scores(zoo):
     assert seen.abs().max() <= model.config.attn_logit_softcapping and seen.abs().max() > 1
 
 
-def test_folded_gains(model):
+def test_folded_gains(every_kind):
     """The final norm's gain goes into lm_head: 1 + weight on Gemma 1 to 3, the weight on Gemma 4."""
+    model = every_kind
     with model.trace(ids_of(model)):
         last = model.layers[-1].layer_output.save()
         raw = model.lm_head_output.save()
-    gain = model.norm._module.weight + (0 if model.config.model_type == "gemma4_text" else 1)
+    gain = model.norm._module.weight + (0 if model.config.model_type.startswith("gemma4") else 1)
     unit = last * torch.rsqrt(last.pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps)
     torch.testing.assert_close(unit @ (model.lm_head._module.weight * gain).T, raw, atol=1e-3, rtol=1e-3)
 
 
-def test_a_key_value_head_reaches_its_query_heads_alone(model):
+def test_a_key_value_head_reaches_its_query_heads_alone(every_kind):
+    model = every_kind
     ids, block = ids_of(model), model.layers[1].self_attn
     served = block.num_heads // block.num_kv_heads
     with model.trace(ids):

@@ -10,6 +10,7 @@ import gemloupe
 from conftest import Checkpoint
 from gemloupe.attribution import _scales_from
 from gemloupe.interventions import activation_patching, direct_logit_attribution, head_ablation
+from helpers import encoded
 
 TEXTS = ["the city of", "a much longer text is in", "x"]
 
@@ -17,22 +18,6 @@ TEXTS = ["the city of", "a much longer text is in", "x"]
 @pytest.fixture(scope="module", params=["mqa", "softcap", "untied", "gemma", "gemma2"])
 def checkpoint(request, zoo):
     return Checkpoint(zoo, request.param, "float32")
-
-
-@pytest.fixture
-def model(checkpoint):
-    return checkpoint.model()
-
-
-@pytest.fixture
-def reference(checkpoint):
-    return checkpoint.reference()
-
-
-def encoded(model, texts):
-    """Ids and mask as the tokenizer pads them, not as the library does."""
-    rows = model.tokenizer(texts, return_tensors="pt", padding=True)
-    return rows["input_ids"], rows["attention_mask"]
 
 
 # -------------------------------------------------------------------------------------------------------- attribution

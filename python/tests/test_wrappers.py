@@ -14,9 +14,9 @@ import torch
 import gemloupe
 from conftest import token_ids
 from gemloupe import StandardizedTransformer
-from helpers import assert_all_equal, logits_of, read_all, standard
+from helpers import assert_all_equal, assert_padded_batch_equal, assert_walk_equal, logits_of, read_all
 from reference import wrappers
-from reference.capture import Reference, real_rows
+from reference.capture import Reference
 from reference.greedy import greedy
 from test_config import plain
 
@@ -69,10 +69,7 @@ def wrapper32(request, built) -> Wrapper:
 
 @pytest.mark.parametrize("length", [1, 9, 33])
 def test_every_value_and_port(wrapper, length):
-    ids = wrapper.ids(length, seed=length)
-    expected = wrapper.reference().capture(ids)
-    assert not set(wrapper.model().value_names()) - set(expected)
-    assert_all_equal(read_all(wrapper.model(), expected, ids), expected)
+    assert_walk_equal(wrapper, wrapper.ids(length, seed=length))
 
 
 def test_ids_of_images_and_sounds_in_a_text_prompt(wrapper):
@@ -85,11 +82,7 @@ def test_ids_of_images_and_sounds_in_a_text_prompt(wrapper):
 
 
 def test_a_padded_batch(wrapper):
-    ids, mask = wrapper.padded()
-    expected = standard(wrapper.reference().capture(ids, mask))
-    found = read_all(wrapper.model(), expected, ids, mask)
-    rows = {name: real_rows(name, tensor, mask) for name, tensor in found.items()}
-    assert_all_equal(rows, {name: real_rows(name, tensor, mask) for name, tensor in expected.items()})
+    assert_padded_batch_equal(wrapper)
 
 
 def test_the_default_load_is_the_same_model(wrapper32):
@@ -339,6 +332,15 @@ def test_a_config_that_contradicts_itself(built, tmp_path, case):
     with pytest.raises(gemloupe.BadConfig, match=words) as error:
         StandardizedTransformer(changed(built(name, "float32"), tmp_path / "bad", change))
     assert "config.json" in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["text_config", "vision_config"])
+@pytest.mark.parametrize("name", ["gemma3", "paligemma2", "gemma4_e2b"])
+def test_a_part_may_repeat_keys_that_the_root_does_not_read(built, tmp_path, name, place):
+    folder = changed(
+        built(name, "float32"), tmp_path / "ids", lambda c: c[place].update(bos_token_id=2, eos_token_id=1)
+    )
+    assert getattr(StandardizedTransformer(folder).config, place).eos_token_id == 1
 
 
 def test_an_unknown_key_can_be_ignored(built, tmp_path):

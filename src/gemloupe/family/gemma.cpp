@@ -15,18 +15,14 @@ const ConfigSchema& schema() {
     ConfigSchema s{"gemma", text_keys(256000, 3072, 24576, 28, 16, 16, 8192), {"rope_theta", "rope_scaling"}};
     s.keys.push_back({"hidden_act", KeyType::Text, "gelu_pytorch_tanh"});
     s.keys.push_back({"use_bidirectional_attention", KeyType::Flag, nullptr, true});
+    s.unread = {"hidden_activation"};  // of Gemma 1.1
     return s;
   }();
   return schema;
 }
 
-/// A key of Gemma 1.1's files that GemmaConfig does not read; it is kept as an attribute, as there.
-const std::vector<std::string> kUnread{"hidden_activation"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_config(schema(), raw, where, ignored);
+  Config c = read_config(schema(), raw, where, ignore);
   json& a = c.attributes();
   if (a["hidden_act"] == "gelu") a["hidden_act"] = "gelu_pytorch_tanh";  // a legacy value, meant as the tanh form
   a["rope_parameters"] = single_rope_parameters(raw, 1e4, where);

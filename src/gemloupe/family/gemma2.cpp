@@ -21,18 +21,14 @@ const ConfigSchema& schema() {
     s.keys.push_back({"final_logit_softcapping", KeyType::Number, 30.0, true});
     s.keys.push_back({"attn_logit_softcapping", KeyType::Number, 50.0, true});
     s.keys.push_back({"use_bidirectional_attention", KeyType::Flag, nullptr, true});
+    s.unread = {"hidden_act", "sliding_window_size"};
     return s;
   }();
   return schema;
 }
 
-/// Keys of released files that Gemma2Config does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"hidden_act", "sliding_window_size"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_config(schema(), raw, where, ignored);
+  Config c = read_config(schema(), raw, where, ignore);
   json& a = c.attributes();
   check_text_config(c, "hidden_activation", where);
   a["rope_parameters"] = single_rope_parameters(raw, 1e4, where);

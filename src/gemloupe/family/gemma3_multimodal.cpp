@@ -22,12 +22,10 @@ const ConfigSchema& schema() {
                                     {"image_token_index", KeyType::Integer, 262144, true},
                                     {"initializer_range", KeyType::Number, 0.02, true},
                                     {"tie_word_embeddings", KeyType::Flag, true, true}},
-                                   {}};
+                                   {},
+                                   {"eos_token_id", "bos_token_id", "pad_token_id"}};
   return schema;
 }
-
-/// Keys of released files that the config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"eos_token_id", "bos_token_id", "pad_token_id"};
 
 /// Patches of a side that the pool makes one token of.
 int64_t pool_size(const Config& c, const Config& vision) {
@@ -36,9 +34,7 @@ int64_t pool_size(const Config& c, const Config& vision) {
 }
 
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_wrapper_config(schema(), kParts, raw, where, ignored);
+  Config c = read_wrapper_config(schema(), kParts, raw, where, ignore);
   if (pool_size(c, part_of(c, "vision_config")) < 1)
     throw BadConfig(where + ": mm_tokens_per_image (" + std::to_string(c.integer("mm_tokens_per_image")) +
                     ") is more than vision_config's image_size and patch_size give.");

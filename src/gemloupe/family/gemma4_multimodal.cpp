@@ -10,7 +10,8 @@ namespace gemloupe {
 inline namespace v0 {
 
 ConfigSchema gemma4_wrapper_schema(const std::string& model_type) {
-  ConfigSchema schema{model_type, {}, {}};
+  ConfigSchema schema{
+      model_type, {}, {}, {"vision_soft_tokens_per_image", "eos_token_id", "bos_token_id", "pad_token_id"}};
   const std::pair<const char*, int64_t> ids[] = {
       {"boi_token_id", 255999}, {"eoi_token_id", 258882},    {"image_token_id", 258880}, {"video_token_id", 258884},
       {"boa_token_id", 256000}, {"eoa_token_index", 258883}, {"audio_token_id", 258881}};
@@ -31,14 +32,6 @@ void gemma4_image_token_mask(PlanBuilder& b) {
   if (b.plan().vision) image_token_mask(b, b.plan().config.optional_integer("image_token_id").value_or(-1));
 }
 
-void ignore_borrowers_weights(PlanBuilder& b) {
-  for (int layer = 0; layer < b.config().integer("num_hidden_layers"); ++layer)
-    if (gemma4_block(b.config(), layer).borrows)
-      for (const char* part : {"k_proj", "v_proj", "k_norm", "v_norm"})
-        b.plan().ignored_weights.push_back("**language_model.**layers." + std::to_string(layer) + ".self_attn." + part +
-                                           ".weight");
-}
-
 void gemma4_wrapper_notes(PlanBuilder& b) {
   b.note(
       "A text prompt runs the text model alone",
@@ -53,14 +46,9 @@ const std::vector<ConfigPart> kParts{
     {"vision_config", {"gemma4_vision"}, /*optional=*/true, {}, read_gemma4_vision_config},
     {"audio_config", {"gemma4_audio"}, /*optional=*/true, {}, read_gemma4_audio_config}};
 
-/// Keys of released files that the config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"vision_soft_tokens_per_image", "eos_token_id", "bos_token_id", "pad_token_id"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
   static const ConfigSchema schema = gemma4_wrapper_schema("gemma4");
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  return read_wrapper_config(schema, kParts, raw, where, ignored);
+  return read_wrapper_config(schema, kParts, raw, where, ignore);
 }
 
 void before_text(PlanBuilder& b) {
@@ -84,7 +72,6 @@ void about(PlanBuilder& b) {
   auto& moved = b.plan().moved;
   moved.insert(moved.end(),
                {&attention_output, &attention_premix, &mlp_output, &layer_mid, &mlp_norm_output, &tower_output});
-  ignore_borrowers_weights(b);
   gemma4_wrapper_notes(b);
 }
 

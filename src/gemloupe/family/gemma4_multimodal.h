@@ -15,9 +15,6 @@ Slot gemma4_text_ids(PlanBuilder& b);
 /// The mask of image tokens, where the checkpoint takes images.
 void gemma4_image_token_mask(PlanBuilder& b);
 
-/// Keys and values that released files hold for blocks that borrow theirs.
-void ignore_borrowers_weights(PlanBuilder& b);
-
 void gemma4_wrapper_notes(PlanBuilder& b);
 
 }  // namespace v0

@@ -8,21 +8,17 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-/// Keys of Gemma 4's released files that this config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{
-    "vocab_size_per_layer_input", "hidden_size_per_layer_input", "enable_moe_block", "num_experts", "top_k_experts",
-    "moe_intermediate_size"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
   static const ConfigSchema schema = [] {
     ConfigSchema s{"gemma4_unified_text", gemma4_keys(262144, 1024), gemma4_legacy_keys()};
     for (ConfigKey& key : s.keys)
       if (key.name == "use_bidirectional_attention") key.standard = "vision";
+    s.unread = {
+        "vocab_size_per_layer_input", "hidden_size_per_layer_input", "enable_moe_block", "num_experts", "top_k_experts",
+        "moe_intermediate_size"};
     return s;
   }();
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_config(schema, raw, where, ignored);
+  Config c = read_config(schema, raw, where, ignore);
   for (const char* key : {"hidden_size_per_layer_input", "enable_moe_block"})
     if (const json value = c.attributes().value(key, json()); !value.is_null() && value != 0 && value != false)
       throw BadConfig(where + ": " + key + " is " + value.dump() +

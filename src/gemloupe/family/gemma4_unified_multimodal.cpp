@@ -10,8 +10,8 @@ inline namespace v0 {
 namespace {
 
 /// Other names of one size, which a file may repeat.
-void check_same(const Config& c, const std::string& where, const std::vector<const char*>& keys, int64_t size) {
-  for (const char* key : keys)
+void check_same(const Config& c, const std::string& where, const std::vector<std::string>& keys, int64_t size) {
+  for (const std::string& key : keys)
     if (const json given = c.attributes().value(key, json()); !given.is_null() && given != size)
       throw BadConfig(where + ": " + key + " is " + given.dump() + ", but the other keys make it " +
                       std::to_string(size) + ".");
@@ -26,10 +26,9 @@ Config read_vision(const json& raw, const std::string& where, const std::vector<
                                     {"rms_norm_eps", KeyType::Number, 1e-6},
                                     {"output_proj_dims", KeyType::Size, 3840},
                                     {"initializer_range", KeyType::Number, 0.02}},
-                                   {}};
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), {"model_patch_size", "num_soft_tokens"});
-  Config c = read_config(schema, raw, where, ignored);
+                                   {},
+                                   {"model_patch_size", "num_soft_tokens"}};
+  Config c = read_config(schema, raw, where, ignore);
   const int64_t side = c.integer("patch_size") * c.integer("pooling_kernel_size");
   check_same(c, where, {"model_patch_size"}, side);
   c.attributes()["model_patch_size"] = side;
@@ -37,17 +36,16 @@ Config read_vision(const json& raw, const std::string& where, const std::vector<
 }
 
 Config read_audio(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
+  static const std::vector<std::string> other_names{"hidden_size", "output_proj_dims", "audio_samples_per_token"};
   static const ConfigSchema schema{"gemma4_unified_audio",
                                    {{"audio_embed_dim", KeyType::Size, 640},
                                     {"rms_norm_eps", KeyType::Number, 1e-6},
                                     {"initializer_range", KeyType::Number, 0.02}},
-                                   {}};
-  const std::vector<const char*> other_names{"hidden_size", "output_proj_dims", "audio_samples_per_token"};
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), other_names.begin(), other_names.end());
-  Config c = read_config(schema, raw, where, ignored);
+                                   {},
+                                   other_names};
+  Config c = read_config(schema, raw, where, ignore);
   check_same(c, where, other_names, c.integer("audio_embed_dim"));
-  for (const char* name : other_names) c.attributes()[name] = c.integer("audio_embed_dim");
+  for (const std::string& name : other_names) c.attributes()[name] = c.integer("audio_embed_dim");
   return c;
 }
 
@@ -55,14 +53,9 @@ const std::vector<ConfigPart> kParts{{"text_config", {"gemma4_unified_text"}},
                                      {"vision_config", {"gemma4_unified_vision"}, /*optional=*/true, {}, read_vision},
                                      {"audio_config", {"gemma4_unified_audio"}, /*optional=*/true, {}, read_audio}};
 
-/// Keys of released files that the config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"vision_soft_tokens_per_image", "eos_token_id", "bos_token_id", "pad_token_id"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
   static const ConfigSchema schema = gemma4_wrapper_schema("gemma4_unified");
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  return read_wrapper_config(schema, kParts, raw, where, ignored);
+  return read_wrapper_config(schema, kParts, raw, where, ignore);
 }
 
 void embed_vision(PlanBuilder& b, const Config& c, int64_t text_width) {
@@ -105,7 +98,6 @@ void about(PlanBuilder& b) {
   auto& spellings = b.plan().spellings;
   spellings.emplace_back("model.embed_vision.multimodal_embedder.", "model.embed_vision.");
   spellings.emplace_back("model.embed_vision.", "model.vision_embedder.");
-  ignore_borrowers_weights(b);
   gemma4_wrapper_notes(b);
 }
 

@@ -29,12 +29,10 @@ const ConfigSchema& schema() {
                                     {"use_clipped_linears", KeyType::Flag, false},
                                     {"standardize", KeyType::Flag, false},
                                     {"initializer_range", KeyType::Number, 0.02}},
-                                   {"rope_theta"}};
+                                   {"rope_theta"},
+                                   {"global_head_dim", "default_output_length"}};
   return schema;
 }
-
-/// Keys of released files that the config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"global_head_dim", "default_output_length"};
 
 constexpr const char* kNorm = "Gemma4RMSNorm";
 
@@ -105,9 +103,7 @@ void sizes(PlanBuilder& b, const Config& c, int64_t text_width) {
 }  // namespace
 
 Config read_gemma4_vision_config(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_config(schema(), raw, where, ignored);
+  Config c = read_config(schema(), raw, where, ignore);
   json& rope = c.attributes()["rope_parameters"];
   if (rope.is_null()) rope = json::object();
   if (!rope.contains("rope_theta")) rope["rope_theta"] = raw.value("rope_theta", json(100.0));

@@ -16,24 +16,20 @@ const std::vector<ConfigPart> kParts{{"text_config", {"gemma", "gemma2"}, false,
                                       read_siglip_config}};
 
 const ConfigSchema& schema() {
-  static const ConfigSchema schema{"paligemma",
-                                   {{"image_token_index", KeyType::Integer, 256000},
-                                    {"vocab_size", KeyType::Size, 257152},
-                                    {"projection_dim", KeyType::Size, 2048},
-                                    {"hidden_size", KeyType::Size, 2048},
-                                    {"tie_word_embeddings", KeyType::Flag, true}},
-                                   {}};
+  static const ConfigSchema schema{
+      "paligemma",
+      {{"image_token_index", KeyType::Integer, 256000},
+       {"vocab_size", KeyType::Size, 257152},
+       {"projection_dim", KeyType::Size, 2048},
+       {"hidden_size", KeyType::Size, 2048},
+       {"tie_word_embeddings", KeyType::Flag, true}},
+      {},
+      {"ignore_index", "pad_token_id", "bos_token_id", "eos_token_id", "num_hidden_layers", "vision_feature_layer"}};
   return schema;
 }
 
-/// Keys of released files that the config class does not read; kept as attributes, as there.
-const std::vector<std::string> kUnread{"ignore_index", "pad_token_id",      "bos_token_id",
-                                       "eos_token_id", "num_hidden_layers", "vision_feature_layer"};
-
 Config read(const json& raw, const std::string& where, const std::vector<std::string>& ignore) {
-  std::vector<std::string> ignored = ignore;
-  ignored.insert(ignored.end(), kUnread.begin(), kUnread.end());
-  Config c = read_wrapper_config(schema(), kParts, raw, where, ignored);
+  Config c = read_wrapper_config(schema(), kParts, raw, where, ignore);
   json &text = c.attributes()["text_config"], &vision = c.attributes()["vision_config"];
   // As the reference says it; what is causal here is a prompt without an image, or with a suffix.
   if (text["use_bidirectional_attention"].is_null()) text["use_bidirectional_attention"] = true;

@@ -52,8 +52,11 @@ Config read_wrapper_config(const ConfigSchema& schema, const std::vector<ConfigP
   ConfigSchema whole = schema;
   for (const ConfigPart& part : parts) whole.keys.push_back({part.key, KeyType::Any, nullptr, true});
   Config config = read_config(whole, raw, where, ignore);
+  // What the root's class does not read may stand in its parts too: a part is saved with the ids of its own tokens.
+  std::vector<std::string> inside = ignore;
+  inside.insert(inside.end(), schema.unread.begin(), schema.unread.end());
   for (const ConfigPart& part : parts)
-    config.attributes()[part.key] = read_part(part, raw, where, ignore, config.warnings);
+    config.attributes()[part.key] = read_part(part, raw, where, inside, config.warnings);
   return config;
 }
 

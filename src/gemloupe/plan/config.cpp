@@ -150,8 +150,8 @@ constexpr std::array kBookkeepingKeys{"auto_map",
 /// Keys that fine-tuning tools leave behind, and private ones.
 const std::vector<std::string> kBookkeepingPrefixes{"unsloth_", "_", "trl_", "peft_", "axolotl_", "mlx_"};
 
-template <size_t n>
-bool contains(const std::array<const char*, n>& words, const std::string& word) {
+template <class Words>
+bool contains(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -248,9 +248,9 @@ Config read_config(const ConfigSchema& schema, const json& raw, const std::strin
   if (out["dtype"].is_null() && raw.contains("torch_dtype")) out["dtype"] = raw["torch_dtype"];
   for (const auto& [key, value] : raw.items()) {
     if (out.contains(key) || key == "torch_dtype" || key == "num_labels" || contains(kGenerationKeys, key)) continue;
-    if (std::find(schema.legacy.begin(), schema.legacy.end(), key) != schema.legacy.end()) continue;
+    if (contains(schema.legacy, key)) continue;
     bool known = contains(kBookkeepingKeys, key) || starts_with_any(key, kBookkeepingPrefixes) ||
-                 std::find(ignore.begin(), ignore.end(), key) != ignore.end() || key == "quantization_config";
+                 contains(schema.unread, key) || contains(ignore, key) || key == "quantization_config";
     if (!known) refuse_unknown(key, schema, where);
     out[key] = value;
   }

@@ -51,6 +51,7 @@ struct ConfigSchema {
   std::string model_type;
   std::vector<ConfigKey> keys;
   std::vector<std::string> legacy;  ///< older spellings: the family reads them from the raw JSON, they are not kept
+  std::vector<std::string> unread = {};  ///< keys of released files that the config class does not read; kept, as there
 };
 
 /// `where` names the file in messages. `ignore` are keys that the user asked to be ignored. Errors: BadConfig.

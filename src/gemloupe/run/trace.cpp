@@ -178,11 +178,11 @@ void Trace::skip(ModuleId id, const at::Tensor& value) {
   if (cursor().position() > module.first)
     throw OutOfOrder("'" + module.path + "' is to be skipped, but this trace has already reached '" + last_name_ +
                      "', which lies behind its beginning. Skip it before anything inside it is read.");
-  const Slot result = plan_->row(first_leaf(*module.result)).value.slot;
+  const Row& result = plan_->row(first_leaf(*module.result));
   std::vector<std::string> readers;
   for (Position at = module.end; at < static_cast<Position>(plan_->steps.size()); ++at)
     for (const Operand& input : plan_->steps[static_cast<size_t>(at)].inputs) {
-      if (input.slot == result || !made_in(*plan_, module, input.slot)) continue;
+      if (input.slot == result.value.slot || !made_in(*plan_, module, input.slot)) continue;
       const std::string& reader = plan_->module(plan_->steps[static_cast<size_t>(at)].module).path;
       if (readers.empty() || readers.back() != reader) readers.push_back(reader);
     }
@@ -190,12 +190,11 @@ void Trace::skip(ModuleId id, const at::Tensor& value) {
     throw CannotSkip("'" + module.path + "' cannot be skipped: " + quoted_list(readers, " and ") +
                      " read what is made inside it.");
   advance(module.first);
-  const Row& first = plan_->row(first_leaf(*module.result));
-  at::Tensor fit = checked_shape(first, value);
+  at::Tensor fit = checked_shape(result, value);
   cursor_->skip_to(module.end);
-  cursor_->set(first.value, fit);
+  cursor_->set(result.value, fit);
   skipped_.push_back(id);
-  last_name_ = first.name;
+  last_name_ = result.name;
   last_where_ = where_;
 }
 
