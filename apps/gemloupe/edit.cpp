@@ -128,12 +128,11 @@ at::Tensor Edit::part(const at::Tensor& value) const {
   return value.index(indices);
 }
 
-void Edit::apply(Trace& trace, RowId row) const {
-  const std::string& name = trace.plan().row(row).name;
-  at::Tensor value = trace.read(row);
+at::Tensor Edit::changed(const Row& row, const at::Tensor& value) const {
+  const std::string& name = row.name;
   if (!value.defined()) throw BadValue("'" + name + "' is not made in this run; with --attn eager it is.");
   // The whole of a value is replaced with all the checks of an assignment.
-  if (!has_slices_ && operator_.empty() && tensor_.defined()) return trace.write(row, tensor_);
+  if (!has_slices_ && operator_.empty() && tensor_.defined()) return tensor_;
   const bool is_fraction =
       tensor_.defined() ? at::isFloatingType(tensor_.scalar_type()) : number_ != std::floor(number_);
   if (!at::isFloatingType(value.scalar_type()) && (is_fraction || operator_ == "/"))
@@ -153,12 +152,23 @@ void Edit::apply(Trace& trace, RowId row) const {
       target.sub_(operand);
   } catch (const c10::Error& error) {
     std::string shape = shape_text(value.sizes().vec());
-    const ValueSpec* spec = trace.plan().row(row).spec;
-    if (spec && !spec->axes.empty()) shape = named_shape_text(spec->axes, value.sizes().vec());
+    if (row.spec && !row.spec->axes.empty()) shape = named_shape_text(row.spec->axes, value.sizes().vec());
     throw BadValue("the edit '" + text_ + "' does not fit '" + name + "', which has the shape " + shape + ": " +
                    error.what_without_backtrace());
   }
-  trace.write(row, value);
+  return value;
+}
+
+Model with_edits(const Model& model, const std::vector<std::string>& texts) {
+  std::vector<StandingEdit> standing;
+  for (const std::string& text : texts) {
+    auto edit = std::make_shared<const Edit>(model.plan(), text);
+    for (RowId id : edit->rows()) {
+      const Row& row = model.plan().row(id);
+      standing.push_back({id, [edit, &row](at::Tensor value) { return edit->changed(row, value); }, text});
+    }
+  }
+  return model.with_edits(std::move(standing));
 }
 
 }  // namespace gemloupe::cli

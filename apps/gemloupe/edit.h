@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gemloupe/run/trace.h"
+#include "gemloupe/model.h"
 
 namespace gemloupe::cli {
 
@@ -20,8 +20,9 @@ class Edit {
   const std::vector<RowId>& rows() const { return rows_; }
   const std::string& text() const { return text_; }
 
-  /// Runs `trace` up to the value and changes it. Errors: BadValue where the slices or the shape do not fit it.
-  void apply(Trace& trace, RowId row) const;
+  /// What takes the place of the value of that row, or the value itself after writing into it. Errors: BadValue where
+  /// the slices or the shape do not fit it.
+  at::Tensor changed(const Row& row, const at::Tensor& value) const;
 
  private:
   struct Index {
@@ -39,5 +40,8 @@ class Edit {
   double number_ = 0;
   at::Tensor tensor_;  // undefined where the operand is a number
 };
+
+/// The model with these edits in every run. Errors: as `Edit`.
+Model with_edits(const Model& model, const std::vector<std::string>& texts);
 
 }  // namespace gemloupe::cli

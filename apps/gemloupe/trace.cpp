@@ -73,7 +73,7 @@ struct TraceCommand {
     for (const Access& access : accesses) {
       progress.at(access.position);
       if (access.edit) {
-        access.edit->apply(trace, access.row);
+        trace.write(access.row, access.edit->changed(loaded.plan().row(access.row), trace.read(access.row)));
         continue;
       }
       at::Tensor value = trace.read(access.row);

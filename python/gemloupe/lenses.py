@@ -9,7 +9,15 @@ import torch
 
 from . import _core
 from .accessors import layer_numbers
-from .activations import at_token, check_remote, get_token_activations, mask_of
+from .activations import (
+    at_token,
+    batch_starts,
+    check_remote,
+    collect_token_activations_batched,
+    get_token_activations,
+    mask_of,
+    token_columns,
+)
 from .errors import BadOption, BadValue
 from .targets import TargetPrompt, TargetPromptBatch, repeat_prompt
 
@@ -148,7 +156,7 @@ def _patched_probs(
 def patchscope_generate(
     nn_model: StandardizedTransformer,
     prompts: str | Sequence[str],
-    target_patch_prompt: TargetPrompt | str,
+    target_patch_prompt: Targets,
     max_length: int = 50,
     layers: int | Sequence[int] | None = None,
     remote: bool = False,
@@ -156,9 +164,11 @@ def patchscope_generate(
 ) -> dict[int, torch.Tensor]:
     """Greedy continuations of a target prompt in which one token's stream is the source's, for each layer in turn.
 
+    A stream is patched once, in the pass of the target prompt: later tokens read it in that token's keys and values.
+
     Args:
         prompts: the sources, whose last tokens' streams are patched in, each at the layer it is from.
-        target_patch_prompt: the target; a text is patched at its last token.
+        target_patch_prompt: the target, or one for each source; a text is patched at its last token.
         max_length: how many tokens are added at most.
         layers: block numbers, negative ones from the end; None is every block.
         remote: False.
@@ -166,10 +176,10 @@ def patchscope_generate(
 
     Returns:
         For each of `layers`, as it was given, ids [prompts, target + added], int64, on the CPU. A row that ends before the others
-        is filled up with the padding token.
+        is filled up with the padding token; targets of unlike lengths are padded on the left.
 
     Raises:
-        BadOption: a number below 1, no such block or token; remote.
+        BadOption: a number below 1, as many targets as not sources, no such block or token; remote.
     """
     check_remote(remote)
     for name, value in (("max_length", max_length), ("max_batch_size", max_batch_size)):
@@ -178,11 +188,16 @@ def patchscope_generate(
     sources = _as_list(prompts)
     keys = layer_numbers(nn_model, None) if layers is None else [layers] if isinstance(layers, int) else list(layers)
     numbers = layer_numbers(nn_model, keys)
-    latents = get_token_activations(nn_model, sources, numbers)
-    target = TargetPromptBatch.from_target_prompt(target_patch_prompt, 1)
+    latents = collect_token_activations_batched(nn_model, sources, max_batch_size, numbers)
+    targets = _targets(target_patch_prompt, len(sources))
+    prompt = nn_model._prompt(targets.prompts)
+    columns = token_columns(mask_of(prompt), targets.index_to_patch)
+    batches = [slice(start, start + max_batch_size) for start in batch_starts(len(sources), max_batch_size)]
     found = {}
     for key, layer, latent in zip(keys, numbers, latents, strict=True):
-        parts = [_continue(nn_model, target, layer, part, max_length) for part in latent.split(max_batch_size)]
+        parts = [
+            _continue(nn_model, _rows(prompt, rows), layer, columns[rows], latent[rows], max_length) for rows in batches
+        ]
         width = max(part.shape[1] for part in parts)
         filler = nn_model._core.pad_token
         parts = [torch.nn.functional.pad(part, (0, width - part.shape[1]), value=filler) for part in parts]
@@ -190,28 +205,22 @@ def patchscope_generate(
     return found
 
 
-def _continue(
-    model: StandardizedTransformer, target: TargetPromptBatch, layer: int, latent: torch.Tensor, max_length: int
-) -> torch.Tensor:
-    """Ids [rows, target + added].
+def _rows(prompt: _core.Prompt, rows: slice) -> _core.Prompt:
+    return _core.Prompt(prompt.ids[rows], mask_of(prompt)[rows], None)
 
-    Each step runs the whole patched prefix again, so n tokens cost n runs of growing length: a trace of a generation, which keeps
-    keys and values, will make that one patched run and n steps of one token. What is computed is the same.
-    """
-    rows, ends = len(latent), torch.tensor(model._core.end_tokens)
-    ids = model._prompt(target.prompts[0]).ids.repeat(rows, 1)
-    where = at_token(torch.ones_like(ids), target.index_to_patch.expand(rows))
-    ended = torch.zeros(rows, dtype=torch.bool)
-    for _ in range(max_length):
-        with model.trace(ids):
-            _patch(model, layer, where, latent)
-            best = model.logits[:, -1].argmax(-1).cpu()
-        best = torch.where(ended, model._core.pad_token, best)
-        ids = torch.cat([ids, best[:, None]], dim=1)
-        ended |= torch.isin(best, ends)
-        if ended.all():
-            break
-    return ids
+
+def _continue(
+    model: StandardizedTransformer,
+    prompt: _core.Prompt,
+    layer: int,
+    columns: torch.Tensor,
+    latent: torch.Tensor,
+    max_length: int,
+) -> torch.Tensor:
+    """Ids [rows, target + added]: the prompt's pass is patched, and its keys and values carry the patch on."""
+    with model.generation(prompt, max_new_tokens=max_length, do_sample=False) as tracer:
+        _patch(model, layer, (torch.arange(len(columns), device=columns.device), columns), latent)
+    return tracer.result.cpu()
 
 
 # ----------------------------------------------------------------------------------------------------------- attention

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import dis
 import gc
 import logging
 import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from . import _core
-from .accessors import Accessors
+from .accessors import Accessors, layer_numbers
 from .config import Config
-from .errors import BadOption, BadPrompt, BadValue, OutsideTrace
+from .errors import BadOption, BadValue, OutsideTrace
+from .generating import enters_a_with, generate_options
 from .modules import Module, build_tree
-from .passes import GenerationTracer, Invokes
+from .passes import GenerationTracer, Generator, Invokes
+from .prompts import PromptLike, prompt_of
+from .recording import Edit, StandingEdit
 from .saving import open_tracers
-from .stopping import StopTexts
 from .tokenizer import Tokenizer
 from .tracing import Tracer
 
 _log = logging.getLogger("gemloupe")
 _alive: weakref.WeakSet = weakref.WeakSet()
-
-PromptLike = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | torch.Tensor | Mapping[str, Any]
 
 
 def released() -> dict[str, list[str]]:
@@ -114,6 +113,7 @@ class StandardizedTransformer(Accessors, Module):
     def _adopt(self, core: _core.Model) -> None:
         own = self.__dict__
         own["_core"] = core
+        own["edits"] = ()
         _alive.add(self)
         own["_infos"] = core.plan.modules
         for index, info in enumerate(own["_infos"]):
@@ -130,7 +130,7 @@ class StandardizedTransformer(Accessors, Module):
         own["_tokenizer"] = None
         super().__init__(self, own["_infos"][0], "")
         build_tree(self)
-        _log.info("loaded %s: %s, %d blocks", core.path, core.plan.class_name, self.num_layers)
+        _log.info("%s: %s, %d blocks", core.path, core.plan.class_name, self.num_layers)
 
     # --------------------------------------------------------------------------------------------------------- runs
 
@@ -155,93 +155,128 @@ class StandardizedTransformer(Accessors, Module):
             BadPrompt: empty, ids outside the vocabulary, or a mask or positions that do not fit.
         """
         if start_from is not None:
-            if prompt is not None or grad:
-                raise BadOption("start_from= has its own prompt, and starts without gradients: give neither.")
-            return Tracer(self, _core.Trace(start_from))
+            if prompt is not None or grad or attention_mask is not None or position_ids is not None:
+                raise BadOption(
+                    "start_from= has its own prompt, mask and positions, and starts without gradients: give none of them."
+                )
+            return Tracer(self, _core.Trace(self._core, start_from))
         if prompt is None:
+            if attention_mask is not None or position_ids is not None:
+                raise BadOption("a mask and positions belong to a prompt: give them to tracer.invoke(prompt, ...).")
             return Invokes(self, grad)
         core = _core.Trace(self._core, self._prompt(prompt, attention_mask, position_ids))
         if grad:
             core.record_gradients()
         return Tracer(self, core)
 
+    def scan(self, prompt: PromptLike, *, attention_mask: Any = None, position_ids: Any = None) -> Tracer:
+        """A trace of shapes alone: ``with model.scan(prompt): print(model.layers[5].layer_output.shape)``.
+
+        Values are on torch's meta device: shapes and dtypes without numbers. No weight is read, nothing is computed, standing
+        edits are not made; a model made of a config (`from_config`) has it, too.
+
+        Args:
+            prompt, attention_mask, position_ids: as `trace` takes them; a text needs a tokenizer.
+
+        Raises:
+            BadPrompt.
+        """
+        return Tracer(self, _core.Trace.scan(self._core, self._prompt(prompt, attention_mask, position_ids)))
+
+    def edit(self, inplace: bool = False) -> Edit:
+        """Edits that every run makes: ``with model.edit() as edited:`` gives a model that has them, with the same weights.
+
+        ::
+
+            with model.edit() as edited:
+                model.layers[8].mlp.mlp_output *= 0.5
+                model.layers[3].layer_output[:, -1] += vector
+                model.layers[5].self_attn.attention_premix.apply(function)
+            edited.generate(prompt)
+            print(*edited.edits, sep="\\n")
+
+        Kept are ``=``, ``[...] =``, ``op=``, methods that end in ``_`` and ``.apply(function)``, on any value or port, with the
+        very tensors that are named; any other use is refused. Each run makes them before its own body sees the value.
+        `edits` lists them, `undo` and `clear_edits` take them back.
+
+        Args:
+            inplace: this model gets them itself.
+
+        Raises:
+            UnknownName, Absent, ReadOnly, BadValue, OutsideTrace.
+        """
+        return Edit(self, self if inplace else self._copy())
+
+    def undo(self, edit: StandingEdit | None = None) -> StandingEdit:
+        """Takes back one of `edits`, the last if none is named, and gives it. Raises BadOption where there is none."""
+        if not self.edits or (edit is not None and edit not in self.edits):
+            raise BadOption("there is no such standing edit in model.edits." if edit else "there is no standing edit.")
+        edit = edit or self.edits[-1]
+        self._set_edits([other for other in self.edits if other is not edit])
+        return edit
+
+    def clear_edits(self) -> None:
+        """Takes back all standing edits."""
+        self._set_edits([])
+
+    def _copy(self) -> StandardizedTransformer:
+        copy = object.__new__(type(self))
+        copy._adopt(self._core)
+        copy.__dict__["_tokenizer"] = self._tokenizer
+        copy._set_edits(self.edits)
+        return copy
+
+    def _set_edits(self, edits: Sequence[StandingEdit]) -> None:
+        self.__dict__["edits"] = tuple(edits)
+        self.__dict__["_core"] = self._core.with_edits([(edit._row, edit._replay, edit.text) for edit in edits])
+
     def __call__(self, prompt: PromptLike, **kwargs: Any) -> torch.Tensor:
-        """The logits [batch, seq, vocab_size] of a run without edits."""
+        """The logits [batch, seq, vocab_size] of a run without a body; standing edits are made."""
         core = _core.Trace(self._core, self._prompt(prompt, **kwargs))
         logits = core.read(self._row_index["logits"])
         core.finish()
         return logits
 
-    def generate(self, prompt: PromptLike, **options: Any) -> Any:
+    def generate(self, prompt: PromptLike | None = None, **options: Any) -> Any:
         """The model's own continuation: the ids [batch, prompt + new], ended by the checkpoint's end-of-sequence tokens.
 
         As ``with model.generate(prompt, ...) as tracer:`` the same pass by pass, each to be read and edited
         (``for step in tracer.iter[:]``), with the ids in ``tracer.result``.
 
         Args:
+            prompt: as `trace` takes it, with ``attention_mask`` and ``position_ids``; padding stands on the left.
             max_new_tokens: how many at most (20).
-            do_sample: draw tokens instead of taking the most probable (False; True if ``seed``, ``temperature``, ``top_k``, ``top_p``
-                or ``min_p`` is given).
+            do_sample: draw tokens (True), or take the most probable (False). None: True where ``seed``, ``temperature``, ``top_k``,
+                ``top_p`` or ``min_p`` is given.
             temperature, top_k, top_p, min_p, repetition_penalty: as transformers' generate, and applied in its order.
-            seed: the same seed draws the same tokens.
+            seed: the same seed draws the same tokens; None draws others each time.
             stop: a text or several: the generation ends when every row holds one.
             streamer: called with each step's tokens, one a row; False ends the generation.
-            eos_token_id: in the place of the checkpoint's.
+            eos_token_id: in the place of the checkpoint's; [] for none.
+
+        What is not given is what the checkpoint's generation_config.json says: Gemma's own files draw (``do_sample``).
 
         Raises:
             BadPrompt, BadOption.
         """
-        arguments = self._generate_options(prompt, **options)
-        if _enters_a_with(sys._getframe(1)):
+        arguments = generate_options(self, prompt, **options)
+        if enters_a_with(sys._getframe(1)):
             return GenerationTracer(self, _core.Generation(self._core, *arguments))
         return self._core.generate(*arguments)
 
-    def generation(self, prompt: PromptLike, **options: Any) -> GenerationTracer:
+    def generation(self, prompt: PromptLike | None = None, **options: Any) -> GenerationTracer:
         """What ``with model.generate(...)`` opens, for where it is not written so (an ``ExitStack``)."""
-        return GenerationTracer(self, _core.Generation(self._core, *self._generate_options(prompt, **options)))
+        return GenerationTracer(self, _core.Generation(self._core, *generate_options(self, prompt, **options)))
 
-    def generate_text(self, prompt: PromptLike, **options: Any) -> str | list[str]:
+    def generate_text(self, prompt: PromptLike | None = None, **options: Any) -> str | list[str]:
         """The continuation as text, without the prompt: a string for one prompt, a list for a batch."""
-        arguments = self._generate_options(prompt, **options)
+        several = (
+            not isinstance(prompt, str) and isinstance(prompt, Sequence) and any(isinstance(p, str) for p in prompt)
+        )
+        arguments = generate_options(self, prompt, **options)
         made = self._core.generate(*arguments)[:, arguments[0].ids.shape[-1] :]
         texts = [self.tokenizer.decode(row.tolist(), skip_special_tokens=True) for row in made]
-        return texts[0] if len(texts) == 1 else texts
-
-    def _generate_options(
-        self,
-        prompt: PromptLike,
-        *,
-        max_new_tokens: int = 20,
-        do_sample: bool | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        streamer: Callable[[list[int]], bool | None] | None = None,
-        eos_token_id: int | Sequence[int] | None = None,
-    ) -> tuple[_core.Prompt, _core.GenerateOptions]:
-        options = _core.GenerateOptions()
-        options.max_new_tokens = max_new_tokens
-        if eos_token_id is not None:
-            options.end_tokens = {eos_token_id} if isinstance(eos_token_id, int) else set(eos_token_id)
-        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        drawn = any(value is not None for value in (*given.values(), seed))
-        options.do_sample = drawn if do_sample is None else do_sample
-        for name, value in (given | {"repetition_penalty": repetition_penalty}).items():
-            if value is not None:
-                setattr(options, name, value)
-        options.seed = seed
-        prompt = self._prompt(prompt)
-        if stop is not None or streamer is not None:
-            stops = StopTexts(self, prompt, stop) if stop is not None else None
-            options.on_step = lambda tokens: (
-                (streamer is None or streamer(tokens) is not False)
-                and not (stops is not None and stops.reached(tokens))
-            )
-        return prompt, options
+        return texts[0] if len(texts) == 1 and not several else texts
 
     def skip_layer(self, layer: int, skip_with: torch.Tensor | None = None) -> None:
         """Inside a trace: the block does not run; `skip_with`, or what enters it, goes on in its place."""
@@ -251,13 +286,19 @@ class StandardizedTransformer(Accessors, Module):
         """Inside a trace: the blocks from `start_layer` to `end_layer`, both included, do not run.
 
         Raises:
-            CannotSkip: a later block borrows keys and values of one of them (Gemma 4).
+            CannotSkip: a block behind them borrows keys and values of one of them (Gemma 4); nothing is skipped then.
+            BadOption: no such block.
         """
-        first, last = range(self.num_layers)[start_layer], range(self.num_layers)[end_layer]
-        for layer in range(first, last + 1):
-            if skip_with is None:  # the first of them: the later ones hand on what it was given
-                skip_with = self.layers[layer].layer_input
-            self.layers[layer].skip(skip_with)
+        first, last = layer_numbers(self, [start_layer, end_layer])
+        if first > last:
+            raise BadOption(f"skip_layers({start_layer}, {end_layer}): the first block to skip comes after the last.")
+        ids, name = [self.layers[layer]._info["id"] for layer in (first, last)], f"layers.{last}.output"
+        self._tracer(name)._skip(*ids, name, skip_with)
+
+    @property
+    def generator(self) -> Generator:
+        """In a ``with model.generate(...)``: ``model.generator.output`` are the ids made so far, as ``tracer.result``."""
+        return Generator(self)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -317,9 +358,9 @@ class StandardizedTransformer(Accessors, Module):
     def _row(self, name: str) -> int:
         return self._core.plan.find_row(name)
 
-    def _tracer(self, name: str) -> Tracer:
+    def _tracer(self, name: str) -> Any:
         for tracer in reversed(open_tracers()):  # those of other models may be open, too
-            if tracer._model is self:
+            if tracer._model is self or tracer._also is self:
                 return tracer
         raise OutsideTrace(
             f"'{name}' exists while a run goes on: read and write it inside `with model.trace(prompt):`, and .save() what is "
@@ -327,76 +368,4 @@ class StandardizedTransformer(Accessors, Module):
         )
 
     def _prompt(self, prompt: PromptLike, attention_mask: Any = None, position_ids: Any = None) -> _core.Prompt:
-        if isinstance(prompt, _core.Prompt):
-            return prompt
-        given = [
-            name for name, v in (("attention_mask", attention_mask), ("position_ids", position_ids)) if v is not None
-        ]
-        if isinstance(prompt, Mapping):
-            unknown = set(prompt) - {"input_ids", "attention_mask", "position_ids", "token_type_ids"}
-            if unknown or "input_ids" not in prompt:
-                raise BadPrompt(
-                    "a mapping must have input_ids, and may have attention_mask and position_ids; "
-                    + (f"it also has {sorted(map(str, unknown))}." if unknown else "input_ids is missing.")
-                )
-            if twice := [name for name in given if prompt.get(name) is not None]:
-                raise BadPrompt(f"{' and '.join(twice)} is given twice: in the mapping, and as a keyword.")
-            mask, positions = prompt.get("attention_mask"), prompt.get("position_ids")
-            return self._prompt(
-                prompt["input_ids"],
-                attention_mask if mask is None else mask,
-                position_ids if positions is None else positions,
-            )
-        if isinstance(prompt, str):
-            ids = self._core.prompt(prompt).ids
-            return _core.Prompt(ids, _as_tensor(attention_mask), _as_tensor(position_ids))
-        if not isinstance(prompt, torch.Tensor):
-            rows = self._rows_of_prompt(prompt)
-            if rows is not None:
-                if given:
-                    raise BadPrompt(
-                        f"{' and '.join(given)}: prompts of unlike lengths are padded, and have a mask of their own."
-                    )
-                return _core.prompt_of(rows, self._core.pad_token)
-            prompt = _as_tensor(prompt)
-        return _core.Prompt(prompt, _as_tensor(attention_mask), _as_tensor(position_ids))
-
-    def _rows_of_prompt(self, prompt: Any) -> list[list[int]] | None:
-        """The ids of several prompts that are to be padded; None for what is one array of ids."""
-        if isinstance(prompt, (bytes, set, frozenset)) or not isinstance(prompt, Iterable):
-            raise BadPrompt(
-                f"a prompt is a text, a list of texts, ids, or a mapping with input_ids, but it is {type(prompt).__name__}."
-            )
-        if hasattr(prompt, "__array__"):
-            return None
-        items = list(prompt)
-        if not items:
-            raise BadPrompt("the prompt is empty: a run needs at least one token.")
-        if all(isinstance(item, str) for item in items):
-            return [self._core.prompt(text).ids[0].tolist() for text in items]
-        if any(isinstance(item, str) for item in items):
-            raise BadPrompt("a list of prompts holds texts, or ids, not both.")
-        rows = [item.tolist() if hasattr(item, "tolist") else item for item in items]
-        if all(isinstance(row, (list, tuple)) for row in rows) and len({len(row) for row in rows}) > 1:
-            return [[int(id) for id in _as_tensor(row).tolist()] for row in rows]
-        return None
-
-
-def _as_tensor(value: Any) -> torch.Tensor | None:
-    if value is None or isinstance(value, torch.Tensor):
-        return value
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise BadPrompt(f"ids, masks and positions are arrays of integers: {error}") from None
-
-
-def _enters_a_with(frame: Any) -> bool:
-    """Whether what the caller's current instruction returns is entered by a ``with``: only its code can tell."""
-    later = (
-        i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname not in ("CACHE", "COPY")
-    )
-    following = next(later, None)
-    return following is not None and (
-        following.opname == "BEFORE_WITH" or (following.opname == "LOAD_SPECIAL" and "__exit__" in following.argrepr)
-    )
+        return prompt_of(self._core, prompt, attention_mask, position_ids)

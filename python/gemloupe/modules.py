@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .errors import Absent, BadValue, CannotCall, NotInThisRun, UnknownName
-from .saving import NamedOutput, SavedTuple
+from .saving import NamedOutput, SavedDict, SavedTuple
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
@@ -24,6 +24,8 @@ class NativeModule:
         self._model, self._info = model, info
 
     def __getattr__(self, name: str) -> Any:
+        if "_info" not in self.__dict__:  # being copied or unpickled
+            raise AttributeError(name)
         info = self.__dict__["_info"]
         for weight, slot in info["weights"]:
             if weight == name:
@@ -79,10 +81,14 @@ class _Attribute:
     def __get__(self, module: Any, owner: type | None = None) -> Any:
         if module is None:
             return self
-        if (row := module._rows.get(self._name)) is not None:
-            return module._model._tracer(row[1])._read(row[0], row[1])
-        if (part := module._parts.get(self._name)) is not None:
-            return module._model._tracer(part[1])._read_part(part[0], part[1])
+        try:
+            if (row := module._rows.get(self._name)) is not None:
+                return module._model._tracer(row[1])._read(row[0], row[1])
+            if (part := module._parts.get(self._name)) is not None:
+                return module._model._tracer(part[1])._read_part(part[0], part[1])
+        except AttributeError as error:  # ours, or out of an edit: Python would ask __getattr__, and forget it
+            module.__dict__["_raised"] = error
+            raise
         raise AttributeError(self._name)
 
 
@@ -123,6 +129,10 @@ class Module:
         """
         if not self._info["has_result"] or not self._info["arguments"]:
             raise CannotCall(f"'{self._path}' cannot be called: {self._info['no_ports'] or 'it takes no tensor'}.")
+        if not isinstance(value, torch.Tensor):
+            raise BadValue(f"'{self._path}' is called with {type(value).__name__}; it takes a tensor.")
+        if position_ids is not None and not isinstance(position_ids, torch.Tensor):
+            raise BadValue(f"'{self._path}': position_ids is {type(position_ids).__name__}; it must be a tensor.")
         leaves = iter(self._model._core.call(self._info["id"], value, position_ids))
         return _assembled(self._info["result"], leaves)
 
@@ -132,13 +142,9 @@ class Module:
         Raises:
             CannotSkip: something behind it reads what is made inside it. OutOfOrder: the run is past its beginning.
         """
-        tracer = self._model._tracer(self._name("skip"))
-        if isinstance(value, (tuple, list)):
-            value = value[0]
-        if not isinstance(value, torch.Tensor):
-            raise BadValue(f"'{self._name('output')}' is replaced by {type(value).__name__}; it must be a tensor.")
-        tracer._core.skip(self._info["id"], value)
-        tracer._note(self._name("output"))
+        if value is None:
+            raise BadValue(f"'{self._name('output')}' is replaced by None; it must be a tensor.")
+        self._model._tracer(self._name("skip"))._skip(self._info["id"], self._info["id"], self._name("output"), value)
 
     # ---------------------------------------------------------------------------------------------------- reading
 
@@ -146,10 +152,8 @@ class Module:
         own = self.__dict__
         if "_info" not in own:  # being copied or unpickled
             raise AttributeError(name)
-        if (
-            name in own["_rows"] or name in own["_parts"]
-        ):  # the descriptor raised an AttributeError of ours: once more, to keep it
-            return _Attribute(name).__get__(self)
+        if (error := own.pop("_raised", None)) is not None:
+            raise error
         if name == "inputs" and own["_info"]["arguments"]:
             return self._read_inputs()
         for weight, slot in own["_info"]["weights"]:
@@ -161,7 +165,7 @@ class Module:
         tracer, name = self._model._tracer(self._name("inputs")), self._name("inputs")
         values = [(keyword, tracer._read_part(part, name)) for keyword, part in self._info["arguments"]]
         positional = SavedTuple(value for keyword, value in values if not keyword)
-        return SavedTuple((positional, {keyword: value for keyword, value in values if keyword}))
+        return SavedTuple((positional, SavedDict((keyword, value) for keyword, value in values if keyword)))
 
     # ---------------------------------------------------------------------------------------------------- writing
 

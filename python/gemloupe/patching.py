@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .model import PromptLike, StandardizedTransformer
 
 Metric: TypeAlias = "Callable[[torch.Tensor], torch.Tensor | float]"
+Edit: TypeAlias = "Callable[[torch.Tensor], None]"  # of the rows that are its own, in place
 
 
 @dataclass(frozen=True)
@@ -80,20 +81,35 @@ def _repeated(prompt: _core.Prompt, times: int) -> _core.Prompt:
     return _core.Prompt(again(prompt.ids), again(prompt.attention_mask), again(prompt.position_ids))
 
 
-def _metrics(
+def _sweep(
     model: StandardizedTransformer,
     prompt: _core.Prompt,
     metric: Metric,
-    edits: Sequence[Callable[[slice], None]] = (),
-) -> list[float]:
-    """The metric with each edit, all in one run: an edit is called in the body with the rows that are its own."""
-    rows, copies = len(prompt.ids), max(len(edits), 1)
-    batch = _repeated(prompt, copies)
-    with model.trace(batch):
-        for number, edit in enumerate(edits):
-            edit(slice(number * rows, (number + 1) * rows))
-        logits = _last_logits(model, mask_of(batch))
-    return [_number(metric, part) for part in logits.split(rows)]
+    edits: Mapping[str, Sequence[Edit]],
+    copies: int,
+    desc: str | None,
+) -> tuple[float, dict[str, list[float]]]:
+    """The metric without an edit, and of each value's name with each of its edits.
+
+    One run of the prompt goes along. At each value its edits branch off, `copies` at a time as rows of one batch, so that what lies
+    before the value is computed once for all of them.
+    """
+    mask, rows = mask_of(prompt), len(prompt.ids)
+    found: dict[str, list[float]] = {name: [] for name in edits}
+    in_order = sorted(edits, key=lambda name: model._row_table[model._row(name)].position)
+    work = [(name, chunk) for name in in_order for chunk in _chunks(edits[name], copies)]
+    point, at = None, ""
+    with model.trace(prompt) as tracer:
+        for name, chunk in progress_bar(work, desc=desc) if desc else work:
+            if name != at:
+                point, at = tracer.point(name), name
+            with model.trace(start_from=point.repeat(len(chunk))) as branches:
+                value = branches.read(name)
+                for number, edit in enumerate(chunk):
+                    edit(value[number * rows : (number + 1) * rows])
+                logits = _last_logits(model, mask.repeat(len(chunk), 1))
+            found[name] += [_number(metric, part) for part in logits.split(rows)]
+        return _number(metric, _last_logits(model, mask)), found
 
 
 def _chunks(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
@@ -134,24 +150,24 @@ def head_ablation(
     """
     prompt = model._prompt(prompt)
     by_layer = _heads_by_layer(model, heads)
-    copies = _copies(batch_size, prompt)
+    edits: dict[str, list[Edit]] = {
+        f"layers.{layer}.self_attn.attention_premix": [_silence(head) for head in wanted]
+        for layer, wanted in by_layer.items()
+    }
+    clean, metrics = _sweep(model, prompt, metric, edits, _copies(batch_size, prompt), "heads" if progress else None)
     found = torch.full(
         (model.num_layers, max(layer.num_heads for layer in model.layers)), math.nan, dtype=torch.float64
     )
-    (clean,) = _metrics(model, prompt, metric)
-    work = [(layer, chunk) for layer, wanted in by_layer.items() for chunk in _chunks(wanted, copies)]
-    for layer, chunk in progress_bar(work, desc="heads") if progress else work:
-
-        def silence(head: int, layer: int = layer) -> Callable[[slice], None]:
-            def edit(rows: slice) -> None:
-                model.layers[layer].self_attn.attention_premix[rows, :, head] = 0
-
-            return edit
-
-        found[layer, list(chunk)] = torch.tensor(
-            _metrics(model, prompt, metric, [silence(head) for head in chunk]), dtype=torch.float64
-        )
+    for (layer, wanted), name in zip(by_layer.items(), edits, strict=True):
+        found[layer, wanted] = torch.tensor(metrics[name], dtype=torch.float64)
     return HeadAblation(clean, found)
+
+
+def _silence(head: int) -> Edit:
+    def edit(premix: torch.Tensor) -> None:
+        premix[:, :, head] = 0
+
+    return edit
 
 
 def _heads_by_layer(model: StandardizedTransformer, heads: Iterable[tuple[int, int]] | None) -> dict[int, list[int]]:
@@ -216,22 +232,20 @@ def activation_patching(
     with model.trace(clean) as tracer:
         sources = {layer: tracer.read(names[layer]).save() for layer in sorted(names)}
         clean_logits = _last_logits(model, mask_of(clean))
-    (of_corrupted,) = _metrics(model, corrupted, metric)
-    chunks = _chunks(columns, _copies(batch_size, corrupted))
-    found: dict[int, list[float]] = {layer: [] for layer in numbers}
-    work = [(layer, chunk) for layer in found for chunk in chunks]
-    for layer, chunk in progress_bar(work, desc=values) if progress else work:
-
-        def patch(column: int, layer: int = layer) -> Callable[[slice], None]:
-            def edit(rows: slice) -> None:
-                live = model._tracer(values).read(names[layer])[rows]
-                live.select(axis, column).copy_(sources[layer].select(axis, column))
-
-            return edit
-
-        found[layer] += _metrics(model, corrupted, metric, [patch(column) for column in chunk])
-    patched = torch.tensor([found[layer] for layer in numbers], dtype=torch.float64)
+    edits: dict[str, list[Edit]] = {
+        name: [_patch(sources[layer], axis, column) for column in columns] for layer, name in names.items()
+    }
+    copies, desc = _copies(batch_size, corrupted), values if progress else None
+    of_corrupted, found = _sweep(model, corrupted, metric, edits, copies, desc)
+    patched = torch.tensor([found[names[layer]] for layer in numbers], dtype=torch.float64)
     return ActivationPatching(_number(metric, clean_logits), of_corrupted, patched, numbers, columns)
+
+
+def _patch(source: torch.Tensor, axis: int, column: int) -> Edit:
+    def edit(value: torch.Tensor) -> None:
+        value.select(axis, column).copy_(source.select(axis, column))
+
+    return edit
 
 
 def _alike(clean: _core.Prompt, corrupted: _core.Prompt) -> tuple[_core.Prompt, _core.Prompt]:

@@ -20,6 +20,7 @@ class LogitRows:
 
     def __init__(self, tracer: Tracer, row: int, name: str, stream: torch.Tensor) -> None:
         self._tracer, self._row, self._name = tracer, row, name
+        self._core = tracer._core  # of this pass: those of a generation have rows of their own
         self._stream = stream  # what the head reads
         self._parts: list[tuple[Any, torch.Tensor, int]] = []
 
@@ -31,7 +32,7 @@ class LogitRows:
         return self._whole()
 
     def _whole(self) -> torch.Tensor:
-        whole = self._tracer._core.read(self._row)
+        whole = self._core.read(self._row)
         for place, (index, part, version) in enumerate(self._parts):
             if part._version != version:
                 whole[index] = part
@@ -52,7 +53,7 @@ class LogitRows:
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         rows = self._rows_index(index)
-        core = self._tracer._core
+        core = self._core
         if rows is None or self._tracer._settle_rows() or not core.rows_are_lazy(self._row):
             return self.tensor()[index]
         for known, part, _ in self._parts:  # two names of one part: what is written last counts

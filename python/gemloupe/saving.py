@@ -7,6 +7,7 @@ snapshot is the live tensor itself, and the engine copies the value if it is acc
 from __future__ import annotations
 
 import contextvars
+import inspect
 import sys
 from typing import Any
 
@@ -16,8 +17,23 @@ import torch
 _open: contextvars.ContextVar[tuple] = contextvars.ContextVar("gemloupe_open_tracers", default=())
 
 
+#: Functions whose frames can be left in the middle: generators, coroutines, asynchronous generators.
+_CAN_BE_LEFT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
 def open_tracers() -> tuple:
-    return _open.get()
+    """The tracers whose bodies are being run, innermost last. A generator that waits inside a body shares its caller's context, but
+    its run is not the caller's: its frame has nothing behind it."""
+    tracers = _open.get()
+    for tracer in tracers:
+        if tracer._frame is not None and tracer._frame.f_back is None:
+            return tuple(t for t in tracers if t._frame is None or t._frame.f_back is not None)
+    return tracers
+
+
+def frame_to_watch(frame: Any) -> Any:
+    """The frame of a body that can be left in the middle, None for all others."""
+    return frame if frame.f_code.co_flags & _CAN_BE_LEFT else None
 
 
 def enter_tracer(tracer: Any) -> None:
@@ -41,8 +57,11 @@ def save(tensor: Any) -> Any:
         return tensor.save()
     if isinstance(tensor, dict):
         return {key: save(value) for key, value in tensor.items()}
+    if isinstance(tensor, tuple) and hasattr(tensor, "_fields"):  # a named tuple takes its members one by one
+        return type(tensor)(*map(save, tensor))
     if isinstance(tensor, (list, tuple)):
-        return type(tensor)(save(value) for value in tensor)
+        saved = [save(value) for value in tensor]
+        return saved if isinstance(tensor, list) else tuple(saved)
     return tensor
 
 
@@ -51,7 +70,7 @@ def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
         return tensor
     tracer = tracers[-1]
     # With several runs open the value may be another's, which would not know of this snapshot: then it is a copy.
-    return tracer._core.save(tensor, held or len(tracers) > 1, tracer._last_name)
+    return tracer._save(tensor, held or len(tracers) > 1)
 
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:
@@ -70,8 +89,19 @@ torch.Tensor.save = _save_method  # type: ignore[attr-defined, method-assign]
 class SavedTuple(tuple):
     """A tuple of tensors that has ``.save()``: what a module returns or is called with."""
 
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return SavedTuple(found) if isinstance(key, slice) else found
+
     def save(self) -> SavedTuple:
         return type(self)(save(value) for value in self)
+
+
+class SavedDict(dict):
+    """A dictionary of tensors that has ``.save()``: the keyword arguments that a module is called with."""
+
+    def save(self) -> SavedDict:
+        return SavedDict((key, save(value)) for key, value in self.items())
 
 
 class SavedSize(tuple):

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .access import Access, callers_frame, place
 from .caching import Cache, names_of
-from .errors import BadValue, OutOfOrder, ReadOnly, SnapshotWritten
+from .errors import BadOption, BadValue, OutOfOrder, ReadOnly, SnapshotWritten
+from .gradients import Gradients
 from .rows import LogitRows
-from .saving import NamedOutput, SavedSize, SavedTuple, enter_tracer, leave_tracer
+from .saving import SavedSize, enter_tracer, frame_to_watch, leave_tracer
 
 if TYPE_CHECKING:
     from . import _core
     from .model import StandardizedTransformer
 
 
-class Tracer:
+class Tracer(Access):
     """One run. Inside the body, ``model.layers[5].layer_output`` is the live tensor of that value: the model has run up to it."""
 
     def __init__(self, model: StandardizedTransformer, core: _core.Trace) -> None:
@@ -34,11 +37,13 @@ class Tracer:
     # ----------------------------------------------------------------------------------------------------- the body
 
     def __enter__(self) -> Tracer:
+        self._frame = frame_to_watch(sys._getframe(1))
         enter_tracer(self)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
         leave_tracer(self)
+        self._frame = None
         if error is None and self._caches and not self._core.finished:
             self._core.run_actions()  # what is to be collected behind the last read
         written = self._core.end()
@@ -87,13 +92,35 @@ class Tracer:
         names = names_of(self._model, modules, values, include_inputs)
         cache = Cache(self, device, dtype)
         for name in names:
-            self._core.when(self._model._row(name), functools.partial(cache._take, name))
+            try:
+                self._core.when(self._model._row(name), functools.partial(cache._take, name))
+            except OutOfOrder as error:
+                raise self._placed(error, name) from None
         self._caches.append(cache)
         return cache
 
     def point(self, name: str) -> _core.TracePoint:
         """Everything that is alive where the value `name` is: `model.trace(start_from=point)` goes on from there."""
-        return self._core.point(self._model._row(name))
+        try:
+            point = self._core.point(self._model._row(name))
+        except OutOfOrder as error:
+            raise self._placed(error, name) from None
+        self._note(name, callers_frame())
+        return point
+
+    def invoke(self, *_: Any, **__: Any) -> Any:
+        raise BadOption(
+            "this trace has a prompt of its own. For several, open it without one: with model.trace() as tracer: "
+            "with tracer.invoke(prompt): ..."
+        )
+
+    def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> Gradients:
+        """`with tracer.backward(loss) as gradients:` is `loss.backward()` whose gradients can be read and changed on the way.
+
+        ``gradients[value]`` is the live gradient of a value that the trace has read; what is written into it, or assigned,
+        is what the values before it are given. See `gemloupe.gradients.Gradients`.
+        """
+        return Gradients(self._core, loss, retain_graph)
 
     def barrier(self, count: int = 0) -> Any:
         """Accepted for compatibility: there is nothing to wait for."""
@@ -152,46 +179,39 @@ class Tracer:
             raise self._placed(error, name) from None
         self._note(name)
 
-    def _read_part(self, part: Any, name: str) -> Any:
-        """A leaf, None, or a tuple of parts, as the plan describes what a module returns or is called with."""
-        if part is None:
-            return None
-        if isinstance(part, int):
-            return self._read(part, name)
-        _, members, names = part
-        values = [self._read_part(member, name) for member in members]
-        return NamedOutput.of(names, values) if names else SavedTuple(values)
+    def _skip(self, first: int, last: int, name: str, value: Any) -> None:
+        """Leaves out the modules from `first` to `last`; None: what enters goes on."""
+        if isinstance(value, (tuple, list)):
+            value = value[0]
+        if isinstance(value, LogitRows):
+            value = value.tensor()
+        if value is not None and not isinstance(value, torch.Tensor):
+            raise BadValue(f"'{name}' is replaced by {type(value).__name__}; it must be a tensor.")
+        try:
+            self._core.skip(first, last, value)
+        except OutOfOrder as error:
+            raise self._placed(error, name) from None
+        self._note(name, callers_frame())
 
-    def _write_part(self, part: Any, name: str, value: Any) -> None:
-        if part is None:
-            return
-        if isinstance(part, int):
-            self._write(part, name, value)
-            return
-        _, members, _ = part
-        if not isinstance(value, (tuple, list)) or len(value) != len(members):
-            raise BadValue(
-                f"'{name}' is a tuple of {len(members)}: assign a tuple of as many, such as (tensor, *{name.split('.')[-1]}[1:]), "
-                "in which None leaves a member as it is."
-            )
-        for member, new in zip(members, value, strict=True):
-            if new is not None:
-                self._write_part(member, name, new)
+    def _save(self, tensor: torch.Tensor, held: bool) -> torch.Tensor:
+        taken = self._core.save(tensor, held, self._last_name)
+        if taken.requires_grad and taken._is_view() and taken._base.requires_grad:
+            _pass_gradient_to(taken)
+        return taken
 
     # --------------------------------------------------------------------------------------------------- for messages
 
-    def _note(self, name: str) -> None:
+    def _note(self, name: str, frame: Any = None) -> None:
         # On the way of every access: the line is looked up when a message needs it, and frames between are not made.
-        frame = sys._getframe(3)  # _read or _write, and the attribute or the method that was called
+        frame = frame or sys._getframe(3)  # _read or _write, and the attribute or the method that was called
         if frame.f_globals.get("__package__") == __package__:
-            frame = _callers_frame()
+            frame = callers_frame()
         self._last_name = name
         self._last_place = (frame.f_code, frame.f_lasti)
 
     def _placed(self, error: OutOfOrder, name: str) -> OutOfOrder:
         """The same error with the lines of the caller's code that both names stand on."""
-        frame = _callers_frame()
-        here = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
+        here = place(callers_frame())
         if self._last_place is None:
             return OutOfOrder(f"{error} ('{name}': {here})")
         code, instruction = self._last_place
@@ -199,9 +219,14 @@ class Tracer:
         return OutOfOrder(f"{error} ('{self._last_name}': line {line} of {code.co_filename}; '{name}': {here})")
 
 
-def _callers_frame() -> Any:
-    """The innermost frame outside this package."""
-    frame = sys._getframe(3)
-    while frame.f_globals.get("__package__") == __package__ and (outer := frame.f_back) is not None:
-        frame = outer
-    return frame
+def _pass_gradient_to(part: torch.Tensor) -> None:
+    """A part of a value lies beside the run's way, which goes through the whole: what comes back there is handed to the part, too."""
+    held = weakref.ref(part)  # the hook is the whole's: naming that in it would keep it for ever
+
+    def hand(gradient: torch.Tensor) -> None:
+        if (alive := held()) is not None:
+            with torch.no_grad():  # laid out as the whole is, which a view's function asks for
+                own = alive._view_func(torch.empty_like(alive._base).copy_(gradient)).clone()
+            alive.grad = own if alive.grad is None else alive.grad + own
+
+    part._base.register_hook(hand)

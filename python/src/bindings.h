@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gemloupe/run/trace.h"
 #include "gemloupe/store/checkpoint.h"
 
 namespace gemloupe {
@@ -20,6 +21,10 @@ py::object to_python(const json& value);
 json from_python(const py::handle& value);
 /// Lone surrogates, which are no text, read as U+FFFD, like bytes that are not UTF-8.
 std::string utf8_of(const py::str& text);
+
+/// A Python function of the live tensor, called with the interpreter's lock; None leaves the value. Its exceptions pass
+/// through the run that calls it.
+Action action_of(py::function function);
 
 void bind_errors(py::module_& m);
 void bind_plan(py::module_& m);

@@ -46,6 +46,14 @@ void bind_model(py::module_& m) {
             return Model::without_weights(parsed, where, options);
           },
           py::arg("config"), py::arg("where"), py::arg("options"))
+      .def(
+          "with_edits",
+          [](const Model& model, const std::vector<std::tuple<RowId, py::function, std::string>>& edits) {
+            std::vector<StandingEdit> standing;
+            for (const auto& [row, function, text] : edits) standing.push_back({row, action_of(function), text});
+            return model.with_edits(std::move(standing));
+          },
+          py::arg("edits"))
       .def_property_readonly("has_weights", &Model::has_weights)
       .def_property_readonly("plan", &Model::plan, py::return_value_policy::reference_internal)
       .def_property_readonly("path", &Model::path)
@@ -67,9 +75,10 @@ void bind_model(py::module_& m) {
       .def("generate", &Model::generate, py::arg("prompt"), py::arg("options"), Unlocked());
 
   py::class_<GenerateOptions>(m, "GenerateOptions")
-      .def(py::init<>())
+      .def(py::init([](const Model& model) { return model.generate_defaults(); }))
       .def_readwrite("max_new_tokens", &GenerateOptions::max_new_tokens)
-      .def_readwrite("end_tokens", &GenerateOptions::end_tokens)
+      .def_property("end_tokens", nullptr,
+                    [](GenerateOptions& options, const std::set<int64_t>& tokens) { options.end_tokens = tokens; })
       .def_readwrite("do_sample", &GenerateOptions::do_sample)
       .def_readwrite("seed", &GenerateOptions::seed)
       .def_property("on_step", nullptr, &set_on_step)

@@ -84,6 +84,7 @@ void bind_plan(py::module_& m) {
       .def_readonly("layer", &Row::layer)
       .def_readonly("position", &Row::position)
       .def_readonly("sizes", &Row::sizes)
+      .def_property_readonly("read_only", [](const Row& row) { return row.spec && row.spec->read_only; })
       .def_property_readonly("is_value", [](const Row& row) { return row.spec != nullptr; })
       .def_property_readonly("value_name",
                              [](const Row& row) { return row.spec ? std::string(row.spec->name) : std::string(); })

@@ -31,19 +31,6 @@ class PythonTrace : public Trace {
  public:
   explicit PythonTrace(Trace&& trace) : Trace(std::move(trace)) {}
 
-  /// An action in Python. Its exceptions pass through the run that calls it.
-  void call_when(RowId row, py::function function) {
-    auto held = std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* dead) {
-      py::gil_scoped_acquire gil;
-      delete dead;
-    });
-    when(row, [held](at::Tensor value) {
-      py::gil_scoped_acquire gil;
-      py::object result = (*held)(std::move(value));
-      return result.is_none() ? at::Tensor() : result.cast<at::Tensor>();
-    });
-  }
-
   /// What the head reads, None where rows are not lazy.
   at::Tensor lazy_rows_input(RowId row) { return rows_are_lazy(row) ? head_input(row) : at::Tensor(); }
 
@@ -67,6 +54,18 @@ class PythonTrace : public Trace {
 
 }  // namespace
 
+Action action_of(py::function function) {
+  auto held = std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* dead) {
+    py::gil_scoped_acquire gil;
+    delete dead;
+  });
+  return [held](at::Tensor value) {
+    py::gil_scoped_acquire gil;
+    py::object result = (*held)(std::move(value));
+    return result.is_none() ? at::Tensor() : result.cast<at::Tensor>();
+  };
+}
+
 void bind_trace(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release, NormalMode>;
   py::class_<Prompt>(m, "Prompt")
@@ -80,16 +79,27 @@ void bind_trace(py::module_& m) {
   m.def("prompt_of", &prompt_of, py::arg("rows"), py::arg("pad"));
 
   py::class_<TracePoint, std::shared_ptr<TracePoint>>(m, "TracePoint")
+      .def("repeat", &TracePoint::repeated, py::arg("times"), Unlocked(),
+           "The same place of a run whose batch is this one's so many times over, one copy behind the other.")
       .def_property_readonly("input_size", [](const TracePoint& point) { return point.input_size; });
 
   py::class_<PythonTrace>(m, "Trace")
       .def(py::init([](const Model& model, const Prompt& prompt) { return PythonTrace(model.trace(prompt)); }),
            Unlocked())
-      .def(py::init([](const TracePoint& point) { return PythonTrace(Trace(point)); }), Unlocked())
-      .def("when", &PythonTrace::call_when)
+      .def(py::init([](const Model& model, const TracePoint& point) { return PythonTrace(model.trace(point)); }),
+           Unlocked())
+      .def_static(
+          "scan", [](const Model& model, const Prompt& prompt) { return PythonTrace(model.scan(prompt)); }, Unlocked())
+      .def("when", [](PythonTrace& trace, RowId row, py::function function) { trace.when(row, action_of(function)); })
       .def("run_actions", &Trace::run_actions, Unlocked())
-      .def("skip", &Trace::skip, Unlocked())
+      .def(
+          "skip",
+          [](PythonTrace& trace, ModuleId first, ModuleId last, const std::optional<at::Tensor>& value) {
+            trace.skip(first, last, value.value_or(at::Tensor()));
+          },
+          Unlocked())
       .def("record_gradients", &Trace::record_gradients)
+      .def("recorded", &Trace::recorded)
       .def("point", &Trace::point, Unlocked())
       .def("read", py::overload_cast<RowId>(&PythonTrace::read), Unlocked())
       .def("write", py::overload_cast<RowId, const at::Tensor&>(&PythonTrace::write), Unlocked())

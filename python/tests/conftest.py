@@ -115,3 +115,9 @@ def checkpoint(request, zoo) -> Checkpoint:
 @pytest.fixture(scope="session", params=checkpoints.NAMES)
 def checkpoint32(request, zoo) -> Checkpoint:
     return Checkpoint(zoo, request.param, "float32")
+
+
+@pytest.fixture(scope="session", params=[*checkpoints.NAMES, *checkpoints.OTHER_FAMILIES])
+def every32(request, zoo) -> Checkpoint:
+    """A checkpoint of any text family."""
+    return Checkpoint(zoo, request.param, "float32")

@@ -1,10 +1,14 @@
 """Modules called beside a run, and modules that a run leaves out."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from conftest import token_ids
-from gemloupe.errors import BadValue, CannotCall, CannotSkip, NotInThisRun, OutOfOrder
+from gemloupe.errors import BadOption, BadValue, CannotCall, CannotSkip, NotInThisRun, OutOfOrder
 from helpers import logits_of
 
 FAMILIES = ["mqa", "gemma", "gemma2", "gemma4_e2b", "gemma4_31b", "gemma4_moe"]
@@ -155,3 +159,95 @@ def test_a_skip_that_comes_too_late_or_does_not_fit(zoo):
         model.trace(ids_of(model)),
     ):
         model.skip_layer(1, torch.zeros(1, 11, 3))
+
+
+# ------------------------------------------------------------------------------------------------ whole ranges
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_text_model_called_with_ids(zoo, name):
+    model = zoo.model(name)
+    ids = torch.cat([ids_of(model), ids_of(model, seed=8)])
+    with model.trace(ids):
+        embeddings = model.embed_tokens.output.save()
+        expected = model.model.output[0].save()
+    assert torch.equal(model.embed_tokens(ids), model.model.embed_tokens(ids))
+    assert torch.equal(model.embed_tokens(ids), embeddings)
+    assert torch.equal(model.model(ids)[0], expected)
+
+
+def test_a_call_that_does_not_fit(zoo):
+    model = zoo.model("mqa")
+    for value in (None, [1.0], 3):
+        with pytest.raises(BadValue, match="it takes a tensor"):
+            model.norm(value)
+    with pytest.raises(BadValue, match=r"\[batch seq hidden_size\]"):
+        model.layers[0](torch.zeros(3, model.hidden_size))
+    with pytest.raises(BadValue, match="position_ids"):
+        model.layers[0].self_attn(torch.zeros(1, 3, model.hidden_size), position_ids=[0, 1, 2])
+
+
+def test_a_range_is_refused_before_anything_is_skipped(zoo):
+    model = zoo.model("gemma4_e2b")
+    ids = ids_of(model)
+    lender = next(i for i, info in enumerate(model.layers) if i and _is_refused(model, ids, i))
+    with model.trace(ids):
+        with pytest.raises(CannotSkip, match="read what is made inside"):
+            model.skip_layers(0, lender)
+        assert torch.equal(model.logits.save(), model(ids))
+    # From the first lender to the end nothing is left to read what they make.
+    with model.trace(ids):
+        model.skip_layers(lender, -1)
+        stream = model.layers[-1].layer_output.save()
+    with model.trace(ids):
+        assert torch.equal(stream, model.layers[lender].layer_input.save())
+
+
+def _is_refused(model, ids, layer) -> bool:
+    with model.trace(ids):
+        try:
+            model.skip_layer(layer)
+        except CannotSkip:
+            return True
+    return False
+
+
+def test_ranges_that_are_none(zoo):
+    model = zoo.model("mqa")
+    for start, end in ((3, 1), (0, 99), (-99, 0)):
+        with pytest.raises(BadOption), model.trace(ids_of(model)):
+            model.skip_layers(start, end)
+
+
+def test_shapes_of_what_has_no_name_of_its_own(zoo):
+    model = zoo.model("mqa")
+    width = model.layers[1].intermediate_size
+    for module, shape in ((model.layers[1].mlp.gate_proj, [1, 11, width]), (model.layers[1].self_attn.q_norm, None)):
+        with (
+            pytest.raises(BadValue, match=re.escape(str(shape)) if shape else "must have the shape"),
+            model.trace(ids_of(model)),
+        ):
+            module.skip(torch.zeros(1, 11, 3))
+    with model.trace(ids_of(model)):
+        model.layers[1].mlp.gate_proj.skip(torch.zeros(1, 11, width))
+        assert model.layers[1].mlp.mlp_output.isfinite().all()
+
+
+def test_a_skip_at_the_top_of_a_script(zoo, tmp_path):
+    """Where no frame lies between the script and the package."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch, gemloupe\n"
+        "model = gemloupe.StandardizedTransformer(sys.argv[1])\n"
+        "ids = torch.arange(5)[None] + 3\n"
+        "with model.trace(ids):\n"
+        "    model.layers[1].mlp.skip(torch.zeros(1, 5, model.hidden_size))\n"
+        "    model.skip_layer(2)\n"
+        "    try:\n"
+        "        model.layers[0].layer_output\n"
+        "    except gemloupe.OutOfOrder as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, script, zoo.folder("mqa")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "line 6 of" in done.stdout and "line 8 of" in done.stdout

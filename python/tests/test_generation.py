@@ -1,12 +1,14 @@
 """A generation that the body takes pass by pass, and drawn tokens."""
 
 import contextlib
+import json
+import shutil
 
 import pytest
 import torch
 
 from conftest import token_ids
-from gemloupe.errors import BadOption, OutsideTrace
+from gemloupe.errors import BadOption, BadPrompt, CannotSkip, OutsideTrace
 
 NAMES = ["mqa", "gemma2", "gemma4_e2b", "gemma4_moe"]
 
@@ -217,3 +219,184 @@ def test_texts_that_end(zoo):
     word = free[len(free) // 2 : len(free) // 2 + 2]
     stopped = model.generate_text("the city", max_new_tokens=12, eos_token_id=-1, stop=word)
     assert free.startswith(stopped) and word in stopped and len(stopped) < len(free)
+
+
+# ------------------------------------------------------------------------------------------------ passes
+
+
+def test_passes_are_not_counted_from_the_end(zoo):
+    model = zoo.model("mqa")
+    with model.generate(ids_of(model), max_new_tokens=3, eos_token_id=-1) as tracer:
+        for wanted in (-1, slice(-2, None), slice(None, -1), [0, -1], slice(None, None, 0), 1.5, "all"):
+            with pytest.raises(BadOption):
+                tracer.iter[wanted]
+        assert list(tracer.iter[[0, 2]]) == [0, 2]
+
+
+def test_right_padding_is_refused(zoo):
+    model = zoo.model("mqa")
+    ids = ids_of(model, rows=2)
+    mask = torch.ones_like(ids)
+    mask[1, -3:] = 0
+    with pytest.raises(BadPrompt, match="row 1 .* ends with padding"):
+        model.generate(ids, attention_mask=mask)
+    for given in ({"input_ids": ids, "attention_mask": mask.flip(1)},):
+        padded = model.generate(given, max_new_tokens=4, do_sample=False, eos_token_id=[])
+        assert torch.equal(padded, model.generate(**given, max_new_tokens=4, do_sample=False, eos_token_id=[]))
+        alone = model.generate(ids[1:, 3:], max_new_tokens=4, do_sample=False, eos_token_id=[])
+        assert torch.equal(padded[1:, 3:], alone)
+
+
+def test_a_generation_that_is_stopped_or_over(model):
+    ids = ids_of(model)
+    free = model.generate(ids, max_new_tokens=6, eos_token_id=-1)
+    with model.generate(ids, max_new_tokens=6, eos_token_id=-1) as tracer:
+        for step in tracer.iter[:]:
+            if step == 2:
+                tracer.stop()
+    assert torch.equal(tracer.result, free[:, :-4])
+    with model.generate(ids, max_new_tokens=2, eos_token_id=-1) as tracer:
+        for _ in tracer.iter[:]:
+            pass
+        assert torch.equal(model.generator.output, free[:, :-4])
+        with pytest.raises(OutsideTrace):
+            model.layers[0].layer_output.save()
+        tracer.stop()
+    with model.generate(ids, max_new_tokens=0) as tracer:
+        with pytest.raises(OutsideTrace):
+            model.layers[0].layer_output.save()
+        assert list(tracer.iter[:]) == []
+    assert torch.equal(tracer.result, ids)
+    with pytest.raises(OutsideTrace, match="one pass"), model.trace(ids):
+        model.generator.output.save()
+
+
+def test_logits_of_a_pass_that_is_over(zoo):
+    model = zoo.model("mqa", "float32", None)
+    with model.generate(ids_of(model), max_new_tokens=3, eos_token_id=-1) as tracer:
+        rows = model.logits
+        tracer.next()
+        with pytest.raises(OutsideTrace):
+            rows.save()
+        assert model.logits.save().shape[1] == 1
+
+
+def test_ids_written_in_a_pass_are_that_pass_s(model):
+    ids = ids_of(model)
+    results = []
+    for in_place in (True, False):
+        with model.generate(ids, max_new_tokens=3, eos_token_id=-1) as tracer:
+            if in_place:
+                model.input_ids[:, 3] = 5
+            else:
+                changed = model.input_ids.clone()
+                changed[:, 3] = 5
+                model.input_ids = changed
+        results.append(tracer.result)
+    assert torch.equal(*results) and torch.equal(results[0][:, :9], ids)
+
+
+def test_what_a_borrower_is_given_stays_its_own(zoo):
+    """Gemma 4 E2B: in a generation as in a run of one pass, whichever way it is written."""
+    model = zoo.model("gemma4_e2b")
+    ids = ids_of(model, 12)
+    borrowers = [i for i, layer in enumerate(model.layers) if not hasattr(layer.self_attn._module, "k_proj_weight")][
+        -3:
+    ]
+    for layer in borrowers:
+        for value in ("attention_keys", "attention_values"):
+            results = []
+            for in_place in (True, False):
+                with model.generate(ids, max_new_tokens=6, eos_token_id=-1) as tracer:
+                    live = getattr(model.layers[layer].self_attn, value)
+                    if in_place:
+                        live[:, :, -1] = 3
+                    else:
+                        live = live.clone()
+                        live[:, :, -1] = 3
+                        setattr(model.layers[layer].self_attn, value, live)
+                    tracer.next()
+                    for other in range(layer + 1, model.num_layers):
+                        seen = getattr(model.layers[other].self_attn, value)
+                        assert not seen.eq(3).any(), (layer, other, value)
+                results.append(tracer.result)
+            assert torch.equal(*results)
+
+
+def test_a_block_skipped_in_some_passes(zoo):
+    model = zoo.model("mqa")
+    ids = ids_of(model)
+    with (
+        pytest.raises(CannotSkip, match="earlier pass"),
+        model.generate(ids, max_new_tokens=3, eos_token_id=-1) as tracer,
+    ):
+        model.skip_layer(1)
+        tracer.next()
+        model.logits.save()
+    with model.generate(ids, max_new_tokens=3, eos_token_id=-1) as tracer:
+        for _ in tracer.iter[:]:
+            model.skip_layer(1)
+    assert tracer.result.shape == (1, 12)
+
+
+def test_gradients_through_several_passes(model):
+    vector = torch.zeros(model.hidden_size, requires_grad=True)
+    ids, losses = ids_of(model), []
+    with model.generate(ids, max_new_tokens=4, eos_token_id=-1, do_sample=False) as tracer:
+        for _ in tracer.iter[:]:
+            model.layers[1].layer_output[:, -1] += vector
+            losses.append(model.logits[:, -1].log_softmax(-1)[0, 5])
+    sum(losses).backward()
+    # The same in one run of all the tokens.
+    whole = torch.zeros(model.hidden_size, requires_grad=True)
+    with model.trace(tracer.result[:, :-1]):
+        model.layers[1].layer_output[:, 8:] += whole
+        model.logits[0, 8:].log_softmax(-1)[:, 5].sum().backward()
+    torch.testing.assert_close(vector.grad, whole.grad, atol=1e-4, rtol=1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ what the checkpoint says
+
+
+def test_defaults_of_generation_config(zoo, tmp_path):
+    from gemloupe import StandardizedTransformer
+
+    folder = tmp_path / "model"
+    shutil.copytree(zoo.folder("mqa"), folder)
+    config = {"do_sample": True, "top_k": 1, "max_new_tokens": 3, "pad_token_id": 7, "eos_token_id": [1]}
+    (folder / "generation_config.json").write_text(json.dumps(config))
+    model = StandardizedTransformer(folder, attn_implementation="eager")
+    ids = ids_of(model)
+    greedy = model.generate(ids, do_sample=False)
+    assert torch.equal(model.generate(ids), greedy) and greedy.shape[1] <= 12
+    drawn = model.generate(ids.expand(64, -1), top_k=50, temperature=5.0, seed=1, max_new_tokens=1)
+    assert len(drawn[:, -1].unique()) > 1
+    end = model.generate(ids[:1], max_new_tokens=2, do_sample=False, eos_token_id=[])[0, -2].item()
+    batch = torch.cat([ids, ids_of(model, seed=9)])
+    made = model.generate(batch, do_sample=False, eos_token_id=end)
+    first = (made[0, 9:] == end).nonzero()[0].item()
+    assert made.shape[1] == 10 + first or made[0, 10 + first :].eq(7).all()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"max_length": 5}, "max_new_tokens"),
+        ({"num_beams": 2}, "beam"),
+        ({"temprature": 1.0}, "no option 'temprature'"),
+        ({"temperature": "hot"}, "must be a number"),
+        ({"max_new_tokens": 2.5}, "whole number"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"do_sample": False, "top_k": 3}, "say how to draw"),
+        ({"input_ids": torch.ones(1, 2).long()}, "one of them"),
+    ],
+)
+def test_options_that_are_none(zoo, options, words):
+    model = zoo.model("mqa")
+    with pytest.raises(BadOption, match=words):
+        model.generate(ids_of(model), **options)
+
+
+def test_a_list_of_one_text(zoo):
+    model = zoo.model("mqa")
+    assert isinstance(model.generate_text(["the city"], max_new_tokens=2), list)

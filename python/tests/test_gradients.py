@@ -162,3 +162,51 @@ def test_an_integer_value_and_a_plain_trace_have_none(zoo):
         assert not model.input_ids.requires_grad
     with model.trace(ids_of(model)):
         assert not model.layers[0].layer_output.requires_grad
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_that_was_saved_has_its_gradient(zoo, name, implementation):
+    model = zoo.model(name, "float32", implementation)
+    names = [
+        "layers.1.self_attn.attention_queries",
+        "layers.1.layer_output",
+        "layers.2.self_attn.attention_probabilities",
+    ]
+    with model.trace(ids_of(model), grad=True) as tracer:
+        wholes = [tracer.read(value) for value in names]
+        parts = [whole[:, -1].save() for whole in wholes] + [whole[..., 2:, 1].save() for whole in wholes]
+        loss = loss_of(model.logits)
+        probs = model.next_token_probs
+        loss.backward(retain_graph=True)
+        kept = [whole.grad.clone() for whole in wholes]
+        probs[0, 5].backward()
+    for part, whole in zip(parts, [w.grad[:, -1] for w in wholes] + [w.grad[..., 2:, 1] for w in wholes], strict=True):
+        torch.testing.assert_close(part.grad, whole)
+        assert part.grad.abs().sum() > 0
+    assert probs.grad[0, 5] == 1 and not any(map(torch.equal, kept, (whole.grad for whole in wholes)))
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_edit_in_place_behind_what_trains(zoo, name, implementation):
+    """In a plain trace as in one that records: a step keeps its own result for the way back."""
+    model = zoo.model(name, "float32", implementation)
+    ids = ids_of(model)
+    for value in (
+        "attention_queries",
+        "attention_keys",
+        "attention_probabilities",
+        "attention_premix",
+        "attention_output",
+    ):
+        grads = []
+        for records in (False, True):
+            vector = torch.zeros(model.hidden_size, requires_grad=True)
+            with model.trace(ids, grad=records):
+                model.layers[0].layer_output[:, -1] += vector
+                getattr(model.layers[1].self_attn, value)[:, :, 2] = 0
+                loss_of(model.logits).backward()
+            grads.append(vector.grad)
+        torch.testing.assert_close(*grads)
+        assert grads[0].abs().sum() > 0, value

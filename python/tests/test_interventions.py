@@ -244,6 +244,43 @@ def test_generation_from_a_patched_prompt(model, reference):
     assert all(torch.equal(parts[layer], found[layer]) for layer in layers)
 
 
+def continued_by_whole_runs(model, ids, mask, layer, columns, latents, steps):
+    """Greedy, each step anew from the whole patched text: no cache."""
+    rows, ended = torch.arange(len(ids)), torch.zeros(len(ids), dtype=torch.bool)
+    for _ in range(steps):
+        with model.trace({"input_ids": ids, "attention_mask": mask}):
+            model.layers_output[layer][rows, columns] = latents
+            best = model.next_token_probs.argmax(-1)
+        best[ended] = model.tokenizer.pad_token_id
+        ended |= best == model.tokenizer.eos_token_id
+        ids = torch.cat([ids, best[:, None]], 1)
+        mask = torch.cat([mask, torch.ones(len(ids), 1, dtype=torch.long)], 1)
+        if ended.all():
+            break
+    return ids
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", ["mqa", "gemma", "gemma2", "gemma4_e2b", "gemma4_moe"])
+def test_a_patched_generation_is_what_whole_runs_say(zoo, name, implementation):
+    """With targets of unlike lengths, which are padded and patched at unlike tokens."""
+    model = zoo.model(name, "float32", implementation)
+    targets = TargetPromptBatch.from_prompts(TARGETS, [3, -1, 1])
+    ids, mask = encoded(model, TARGETS)
+    begins = (mask == 0).sum(-1)
+    columns = torch.stack([begins[0] + 3, torch.tensor(mask.shape[1] - 1), begins[2] + 1])
+    layers = [1, model.num_layers - 1]
+    found = patchscope_generate(model, TEXTS, targets, max_length=7, layers=layers)
+    for layer, latents in zip(layers, get_token_activations(model, TEXTS, layers), strict=True):
+        assert torch.equal(found[layer], continued_by_whole_runs(model, ids, mask, layer, columns, latents, 7)), layer
+        assert not torch.equal(
+            found[layer], model.generate({"input_ids": ids, "attention_mask": mask}, max_new_tokens=7)
+        )
+    alone = patchscope_generate(model, TEXTS[1], targets[1], max_length=7, layers=1)[1][0]
+    assert torch.equal(alone, found[1][1, begins[1] :][: len(alone)])
+    assert torch.equal(patchscope_generate(model, TEXTS, targets, 7, 1, max_batch_size=2)[1], found[1])
+
+
 def test_generation_ends(checkpoint, model, tmp_path):
     """At the end of the text, each row for itself; what follows is padding."""
     whole = patchscope_generate(model, TEXTS, "a ?", max_length=5, layers=1)[1]
@@ -265,6 +302,8 @@ def test_what_generation_refuses(model):
     for options in (dict(max_length=0), dict(max_batch_size=0), dict(remote=True), dict(layers=[99])):
         with pytest.raises(gemloupe.BadOption):
             patchscope_generate(model, TEXTS, "a ?", **options)
+    with pytest.raises(gemloupe.BadOption, match="2 targets for 3"):
+        patchscope_generate(model, TEXTS, ["a ?", "b ?"])
 
 
 # ---------------------------------------------------------------------------------------------------------- attention

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import token_ids
-from gemloupe.errors import BadOption, OutOfOrder, UnknownName
+from gemloupe.errors import BadOption, BadValue, CannotWrite, OutOfOrder, OutsideTrace, UnknownName
 from helpers import logits_of
 
 NAMES = ["mqa", "gemma2", "gemma4_e2b", "gemma4_moe"]
@@ -100,3 +100,119 @@ def test_what_lies_before_a_point_has_passed(zoo):
         model.layers[2].layer_output.save()
     with pytest.raises(BadOption):
         model.trace(ids_of(model), start_from=point)
+
+
+def test_a_point_is_apart_from_what_is_held(model):
+    ids = ids_of(model)
+    clean = logits_of(model, ids)
+    with model.trace(ids) as tracer:
+        held = model.layers[3].layer_output
+        point = tracer.point("layers.3.layer_output")
+        held[:] = 0
+        edited = model.logits.save()
+    assert not torch.equal(edited, clean)
+    with model.trace(start_from=point):
+        assert torch.equal(model.logits.save(), clean)
+    # An input that was assigned to its module alone is the point's, too.
+    with model.trace(ids) as tracer:
+        model.layers[1].self_attn.q_proj.input = model.layers[1].self_attn.q_proj.input * 2
+        point = tracer.point("layers.1.attention_norm_output")
+        expected = model.logits.save()
+    for _ in range(2):
+        with model.trace(start_from=point):
+            model.layers[1].self_attn.q_proj.input[:] = 0
+            assert not torch.equal(model.logits.save(), expected)
+    with model.trace(start_from=point):
+        assert torch.equal(model.logits.save(), expected)
+
+
+def test_a_point_of_another_model(zoo):
+    model, other = zoo.model("mqa"), zoo.model("gemma2")
+    with model.trace(ids_of(model)) as tracer:
+        point = tracer.point("layers.1.layer_output")
+    with pytest.raises(BadOption, match="another model"):
+        other.trace(start_from=point)
+    with pytest.raises(BadOption, match="mask"):
+        model.trace(start_from=point, attention_mask=torch.ones(1, 9))
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_point_repeated(zoo, name, implementation):
+    """Every copy of a batch is the run itself, at any place, and an edit of one reaches no other."""
+    model = zoo.model(name, "float32", implementation)
+    ids = torch.cat([ids_of(model), ids_of(model, seed=7)])
+    for batch in (ids[:1], ids):
+        clean = logits_of(model, batch)
+        for value in (
+            "token_embeddings",
+            "layers.1.layer_output",
+            "layers.2.self_attn.attention_scores",
+            "layers.2.mlp_input",
+        ):
+            with model.trace(batch) as tracer:
+                point = tracer.point(value).repeat(3)
+            assert point.input_size == (3 * len(batch), 9)
+            with model.trace(start_from=point) as tracer:
+                tracer.read(value)[-len(batch) :] *= 2
+                logits = model.logits.save()
+            torch.testing.assert_close(logits[: 2 * len(batch)], clean.repeat(2, 1, 1), atol=1e-4, rtol=1e-4)
+            with model.trace(batch) as tracer:
+                tracer.read(value)[:] *= 2
+                edited = model.logits.save()
+            torch.testing.assert_close(logits[2 * len(batch) :], edited, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_not_repeated(zoo):
+    model = zoo.model("gemma4_moe")
+    with model.trace(ids_of(model)) as tracer:
+        point = tracer.point("layers.1.mlp.expert_weights")
+        with pytest.raises(BadOption, match="once or more"):
+            point.repeat(0)
+        point.repeat(2)
+        inside = [row.name for row in model._row_table if "layers.2.experts.act_fn" in row.name]
+        with pytest.raises(BadValue, match="mixture"):
+            tracer.point(inside[0]).repeat(2)
+
+
+def test_a_cache_of_tuples_and_globs(zoo):
+    model = zoo.model("mqa")
+    with model.trace(ids_of(model)) as tracer:
+        cache = tracer.cache(modules=["model.layers.*.self_attn", "layers.*", model.norm])
+        one = tracer.cache(modules="layers.1.mlp", dtype="bfloat16")
+    assert {f"layers.{i}.self_attn.output.0" for i in range(model.num_layers)} <= set(cache)
+    assert "norm.output" in cache and "layers.1.output" in cache and "layers.1.mlp.output" not in cache
+    assert one["layers.1.mlp.output"].dtype == torch.bfloat16
+    for options in ({"dtype": "bfloat"}, {"device": "nowhere"}, {"values": 5}, {"modules": 5}):
+        with pytest.raises(BadOption), model.trace(ids_of(model)) as tracer:
+            tracer.cache(**options)
+    with pytest.raises(CannotWrite):
+        cache.to_safetensors("/nowhere/at/all.safetensors")
+
+
+def test_order_errors_have_both_lines(zoo):
+    model = zoo.model("mqa")
+    for act in (
+        lambda tracer: tracer.cache(values="layers.0.layer_output"),
+        lambda tracer: tracer.point("layers.0.layer_output"),
+        lambda tracer: model.layers[0].skip(torch.zeros(1, 9, model.hidden_size)),
+    ):
+        with model.trace(ids_of(model)) as tracer:
+            model.layers[3].layer_output.save()
+            with pytest.raises(OutOfOrder) as raised:
+                act(tracer)
+        assert str(raised.value).count("test_invokes_caches_points.py") == 2
+
+
+def test_stopped_invokes(zoo):
+    model = zoo.model("mqa")
+    with model.trace() as tracer:
+        with tracer.invoke(ids_of(model), grad=True):
+            assert model.layers[0].layer_output.requires_grad
+            tracer.stop()
+        with pytest.raises(OutsideTrace, match="stop"):
+            tracer.invoke(ids_of(model))
+    with pytest.raises(OutsideTrace, match="invoke"), model.trace() as tracer:
+        tracer.cache()
+    with pytest.raises(BadOption, match="invoke"), model.trace(ids_of(model)) as tracer:
+        tracer.invoke(ids_of(model))

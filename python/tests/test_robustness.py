@@ -1,14 +1,20 @@
 """Uses that once went wrong without a word: edits that were lost, masks that were dropped, runs that were mixed up."""
 
+import _thread
 import asyncio
 import copy
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+import gemloupe
+from conftest import token_ids
 from gemloupe import StandardizedTransformer
-from gemloupe.errors import BadConfig, BadOption, BadPrompt, BadValue, OutOfOrder, ReadOnly
+from gemloupe.errors import BadConfig, BadOption, BadPrompt, BadValue, OutOfOrder, OutsideTrace, ReadOnly
 from helpers import logits_of
 from test_config import with_config
 
@@ -199,3 +205,89 @@ def test_what_people_know_of_a_module(model):
         model.tokenizer.decode(torch.ones(2, 3, dtype=torch.long))
     with pytest.raises(BadValue, match="project_on_vocab takes"):
         model.project_on_vocab([1, 2])
+
+
+def test_a_generator_that_waits_inside_a_trace(model):
+    """Its run is its own: not its caller's, nor another generator's."""
+    x, y = token_ids(9, model.vocab_size, 1), token_ids(9, model.vocab_size, 2)
+
+    def streams(ids):
+        with model.trace(ids):
+            for layer in model.layers:
+                yield layer.layer_output.save()
+
+    expected = [list(streams(ids)) for ids in (x, y)]
+    found = list(zip(streams(x), streams(y), strict=True))
+    for layer, pair in enumerate(found):
+        assert torch.equal(pair[0], expected[0][layer]) and torch.equal(pair[1], expected[1][layer])
+    waiting = streams(x)
+    next(waiting)
+    with pytest.raises(OutsideTrace):
+        model.layers[2].layer_output  # noqa: B018
+    with model.trace(y):
+        next(waiting)
+        assert torch.equal(model.layers[2].layer_output.save(), expected[1][2])
+    assert torch.equal(next(waiting), expected[0][2])
+    waiting.close()
+
+
+def test_values_in_several_threads(model):
+    """With edits, skips and generations: every thread has the bits that it has alone."""
+
+    def work(seed):
+        ids = token_ids(9, model.vocab_size, seed)
+        with model.trace(ids):
+            model.layers[1].layer_output[:, -1] *= seed
+            model.skip_layer(2)
+            logits = model.logits.save()
+        return logits, model.generate(ids, max_new_tokens=3, eos_token_id=-1, do_sample=False)
+
+    alone = [work(seed) for seed in range(1, 9)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for expected, found in zip(alone, pool.map(work, range(1, 9)), strict=True):
+                assert torch.equal(expected[0], found[0]) and torch.equal(expected[1], found[1])
+
+
+def test_the_interpreter_runs_while_the_model_computes(model):
+    ids, ticks, done = token_ids(300, model.vocab_size, 1), [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            ticks.append(1)
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before, interval = len(ticks), sys.getswitchinterval()
+    sys.setswitchinterval(10)  # a thread that computes with the lock would keep it
+    try:
+        model(ids)
+        during = len(ticks) - before
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        thread.join()
+    assert during > 2
+
+
+def test_ctrl_c_ends_a_run_and_leaves_the_model(model):
+    ids = token_ids(400, model.vocab_size, 1)
+    timer = threading.Timer(0.05, _thread.interrupt_main)
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        while True:
+            model(ids)
+    timer.join()
+    assert torch.equal(model(ids), model(ids))
+
+
+def test_tuples_and_dictionaries_are_saved(model):
+    ids = token_ids(9, model.vocab_size, 1)
+    with model.trace(ids):
+        positional, keywords = model.layers[1].inputs
+        kept = keywords.save()
+        part = model.layers[1].self_attn.output[:1].save()
+        best = gemloupe.save(model.logits[:, -1].topk(3))
+    assert set(kept) == set(keywords) and part[0].shape == (1, 9, model.hidden_size) and best[0].shape == (1, 3)
+    copy.copy(model.layers[0]._module)

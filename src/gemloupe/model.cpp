@@ -235,8 +235,31 @@ Prompt Model::prompt(const std::string& text) const {
 
 Trace Model::trace(const Prompt& prompt) const {
   const auto& weights = shared_weights();
-  return Trace(plan_, weights, check_prompt(prompt, plan_->sizes.vocab_size, weights->device(), plan_->first_position),
+  Trace trace(plan_, weights, check_prompt(prompt, plan_->sizes.vocab_size, weights->device(), plan_->first_position),
+              eager());
+  trace.stand(edits_);
+  return trace;
+}
+
+Trace Model::trace(const TracePoint& point) const {
+  shared_weights();
+  if (point.plan != plan_)
+    throw BadOption("this point is of another model's run: a run goes on from a point of the same model.");
+  return Trace(point, edits_);
+}
+
+Trace Model::scan(const Prompt& prompt) const {
+  const json& dtype = plan_->config.attributes()["dtype"];
+  const at::ScalarType chosen = dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : at::kFloat;
+  auto shapes = std::make_shared<const Weights>(Weights::shapes(*plan_, chosen));
+  return Trace(plan_, std::move(shapes), check_prompt(prompt, plan_->sizes.vocab_size, at::kCPU, plan_->first_position),
                eager());
+}
+
+Model Model::with_edits(std::vector<StandingEdit> edits) const {
+  Model edited = *this;
+  edited.edits_ = std::make_shared<const std::vector<StandingEdit>>(std::move(edits));
+  return edited;
 }
 
 at::Tensor Model::project_on_vocab(const at::Tensor& hidden) const {
@@ -263,19 +286,41 @@ std::vector<int64_t> Model::end_tokens() const {
   return ends;
 }
 
+GenerateOptions Model::generate_defaults() const {
+  GenerateOptions options;
+  const json& configured = generation_config();
+  if (!configured.is_object()) return options;
+  auto number = [&](const char* key, auto& to) {
+    if (const json& found = configured.value(key, json()); found.is_number())
+      to = found.get<std::remove_reference_t<decltype(to)>>();
+  };
+  number("max_new_tokens", options.max_new_tokens);
+  number("repetition_penalty", options.sampling.repetition_penalty);
+  options.do_sample = configured.value("do_sample", json(false)) == true;
+  number("temperature", options.sampling.temperature);
+  number("top_k", options.sampling.top_k);
+  number("top_p", options.sampling.top_p);
+  number("min_p", options.sampling.min_p);
+  return options;
+}
+
 int64_t Model::pad_token() const {
-  const json pad = setting(*plan_, "pad_token_id");
+  const json& configured = generation_config();
+  const json own = configured.is_object() ? configured.value("pad_token_id", json()) : json();
+  const json pad = own.is_number_integer() ? own : setting(*plan_, "pad_token_id");
   return pad.is_number_integer() && pad.get<int64_t>() >= 0 ? pad.get<int64_t>() : 0;
 }
 
 Generation Model::generation(const Prompt& prompt, GenerateOptions options) const {
-  if (options.end_tokens.empty())
-    for (int64_t id : end_tokens()) options.end_tokens.insert(id);
+  if (!options.end_tokens) {
+    const std::vector<int64_t> ends = end_tokens();
+    options.end_tokens.emplace(ends.begin(), ends.end());
+  }
   options.pad = pad_token();
   const auto& weights = shared_weights();
   return Generation(plan_, weights,
                     check_prompt(prompt, plan_->sizes.vocab_size, weights->device(), plan_->first_position), eager(),
-                    std::move(options));
+                    std::move(options), edits_);
 }
 
 at::Tensor Model::generate(const Prompt& prompt, GenerateOptions options) const {

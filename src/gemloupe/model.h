@@ -59,6 +59,14 @@ class Model {
   /// A run that the caller pulls. Errors: BadPrompt.
   Trace trace(const std::string& text) const { return trace(prompt(text)); }
   Trace trace(const Prompt& prompt) const;
+  /// Goes on from a point of a run of this model, or of one that has its plan: `with_edits`. Errors: BadOption.
+  Trace trace(const TracePoint& point) const;
+  /// A run that makes shapes and dtypes alone: no weight is read, nothing is computed, no standing edit is made. Values
+  /// are on libtorch's meta device. A model without weights has it, too. Errors: BadPrompt.
+  Trace scan(const Prompt& prompt) const;
+  /// The same model, every run of which makes these edits and no others. Weights are shared.
+  Model with_edits(std::vector<StandingEdit> edits) const;
+  const std::vector<StandingEdit>& edits() const { return *edits_; }
   /// The prompt's ids, with <bos> once.
   Prompt prompt(const std::string& text) const;
 
@@ -69,6 +77,8 @@ class Model {
   std::vector<at::Tensor> call(ModuleId module, const at::Tensor& input,
                                const std::optional<at::Tensor>& positions = std::nullopt) const;
 
+  /// What generation_config.json says: sampling and how, how many tokens, which one pads.
+  GenerateOptions generate_defaults() const;
   /// Ends at the checkpoint's end-of-sequence tokens if `options` names none.
   at::Tensor generate(const Prompt& prompt, GenerateOptions options) const;
   /// The same pass by pass, each a trace that can be read and edited.
@@ -84,6 +94,7 @@ class Model {
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Weights> weights_;
   std::shared_ptr<Lazy> lazy_;
+  StandingEdits edits_ = std::make_shared<const std::vector<StandingEdit>>();
 };
 
 /// The plan of a config without weights: `where` names it in messages. Errors: BadConfig.

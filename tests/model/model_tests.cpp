@@ -273,7 +273,7 @@ TEST_CASE("model: greedy generation ends at the checkpoint's tokens, unless othe
   disk.change({{"eos_token_id", {1, third}}, {"pad_token_id", nullptr}});
   CHECK(disk.load().end_tokens() == std::vector<int64_t>{1, third});
   CHECK(disk.load().pad_token() == 0);
-  options.end_tokens.clear();
+  options.end_tokens.reset();
   const at::Tensor ended = disk.load().generate(some_prompt(), options);
   CHECK(ended.size(1) <= 9);
   CHECK(ended[0][ended.size(1) - 1].item<int64_t>() == third);

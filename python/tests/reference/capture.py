@@ -5,6 +5,7 @@
     captured["layers.3.mlp.mlp_output"]                # a standard value
     captured["layers.3.self_attn.inputs"]              # a module's port: (args, kwargs), the cache excepted
     reference.capture(ids, edits={"layers.3.layer_output": lambda t: t * 2})["logits"]
+    reference.capture(ids, skip=[3, 4])["logits"]      # without these blocks: each hands on what enters it
 
 An edit returns the replacement of what it is given, or None after writing in place. A standard value is the tensor
 itself, so both ways reach whatever reads it later; replacing a module's input reaches that module alone.
@@ -12,7 +13,7 @@ itself, so both ways reach whatever reads it later; replacing a module's input r
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -93,7 +94,7 @@ class Reference:
         self.first_position = 1 if kind == "paligemma" else 0
 
     def inputs(self, ids: torch.Tensor, mask: torch.Tensor | None) -> dict:
-        mask = torch.ones_like(ids) if mask is None else mask
+        mask = torch.ones_like(ids) if mask is None else mask.clone()  # an edit of it is not the caller's
         padded = {} if mask.all() else {"position_ids": positions(mask) + self.first_position}
         return {"input_ids": ids, "attention_mask": mask, **padded}
 
@@ -102,14 +103,16 @@ class Reference:
         with torch.no_grad():
             return self.model(**self.inputs(ids, mask), use_cache=False).logits
 
-    def capture(self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE) -> dict:
+    def capture(
+        self, ids: torch.Tensor, mask: torch.Tensor | None = None, edits: Edits = NONE, skip: Iterable[int] = ()
+    ) -> dict:
         recorder = _Recorder(edits, ids.shape, self.model.dtype, self.config._attn_implementation == "eager")
         inputs = {name: recorder.value(name, tensor) for name, tensor in self.inputs(ids.clone(), mask).items()}
         recorder.values.pop("position_ids", None)
         if getattr(self.config, "vision_config", None) is not None:
             recorder.value("vision.image_token_mask", ids == self.config.image_token_id)
         modeling = sys.modules[type(self.model.get_submodule(self.text_path[:-1])).__module__]
-        with torch.no_grad(), self._hooked(recorder), _interface(recorder, modeling):
+        with torch.no_grad(), self._hooked(recorder), self._skipped(skip), _interface(recorder, modeling):
             logits = self.model(**inputs, use_cache=False).logits
         recorder.value("logits", logits)
         recorder.value("next_token_probs", logits[:, -1].float().softmax(-1))
@@ -147,6 +150,17 @@ class Reference:
         finally:
             for handle in handles:
                 handle.remove()
+
+    @contextlib.contextmanager
+    def _skipped(self, blocks: Iterable[int]):
+        layers = [self.model.get_submodule(f"{self.text_path}layers.{block}") for block in blocks]
+        for layer in layers:
+            layer.forward = lambda hidden_states, *args, **kwargs: hidden_states
+        try:
+            yield
+        finally:
+            for layer in layers:
+                del layer.forward
 
 
 def _standard_values(path: str, sandwich: bool) -> tuple[str | None, str | None]:

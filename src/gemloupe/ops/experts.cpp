@@ -14,8 +14,12 @@ namespace {
 
 /// How many rows each expert has, by the sorted ids of all slots.
 std::vector<int64_t> rows_per_expert(const at::Tensor& sorted, int64_t experts) {
-  at::Tensor ids = sorted.to(at::kCPU).contiguous();
   std::vector<int64_t> rows(static_cast<size_t>(experts), 0);
+  if (sorted.is_meta()) {  // shapes alone: they do not depend on who computes what
+    rows[0] = sorted.numel();
+    return rows;
+  }
+  at::Tensor ids = sorted.to(at::kCPU).contiguous();
   const auto* first = ids.const_data_ptr<int64_t>();
   for (const auto* id = first; id != first + ids.numel(); ++id) {
     if (*id < 0 || *id >= experts)

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "gemloupe/base/errors.h"
+#include "gemloupe/base/interrupt.h"
 #include "gemloupe/base/text.h"
 #include "gemloupe/run/cursor.h"
 #include "gemloupe/run/execute.h"
@@ -16,16 +17,17 @@ namespace {
 
 class Call {
  public:
-  Call(const Plan& plan, const Weights& weights, const Module& module, const at::Tensor& input, bool eager)
+  Call(const Plan& plan, const Weights& weights, const Module& module, const at::Tensor& input, bool ids, bool eager)
       : plan_(plan), weights_(weights), module_(module), input_(input) {
-    const bool has_rows = input.dim() >= 3;
+    const bool has_rows = input.dim() >= (ids ? 2 : 3);
     batch_ = has_rows ? input.size(0) : 1;
     state_.tokens = state_.seen = has_rows ? input.size(1) : 1;
     state_.eager = eager;
     auto options = at::TensorOptions().dtype(at::kLong).device(weights.device());
     state_.padding = at::ones({batch_, state_.tokens}, options);
     slots_[plan.attention_mask] = state_.padding;
-    slots_[plan.position_ids] = at::arange(state_.tokens, options).unsqueeze(0).expand({batch_, -1});
+    slots_[plan.position_ids] =
+        at::arange(plan.first_position, plan.first_position + state_.tokens, options).unsqueeze(0).expand({batch_, -1});
   }
 
   void positions(const at::Tensor& given) {
@@ -39,7 +41,10 @@ class Call {
   void run() {
     const Row& first = plan_.row(module_.arguments.at(0).part.row);
     slots_[first.value.slot] = look_back(input_, first.value.view, batch_);
-    for (Position at = module_.first; at < module_.end; ++at) step(at);
+    for (Position at = module_.first; at < module_.end; ++at) {
+      throw_if_interrupted();
+      step(at);
+    }
   }
 
   std::vector<at::Tensor> result() const {
@@ -93,6 +98,24 @@ class Call {
   std::unordered_map<Slot, at::Tensor> slots_;
 };
 
+/// Whether a slot holds ids: a run's own, or those in which some are replaced.
+bool holds_ids(const Plan& plan, Slot slot) {
+  const Position made = plan.producer[static_cast<size_t>(slot)];
+  return slot == plan.input_ids ||
+         (made >= 0 && std::holds_alternative<op::Replace>(plan.steps[static_cast<size_t>(made)].op));
+}
+
+/// What a module takes, as its argument's standard value says: a block is called with [batch, seq, hidden_size].
+void check_axes(const Plan& plan, const Module& module, const at::Tensor& input) {
+  const Operand& wanted = plan.row(module.arguments[0].part.row).value;
+  for (const Row& row : plan.rows) {
+    if (!row.spec || row.value.slot != wanted.slot || row.value.view.kind != wanted.view.kind) continue;
+    if (input.dim() == static_cast<int64_t>(row.spec->axes.size()) || module.children.empty()) return;
+    throw BadValue("'" + module.path + "' takes a tensor " + axes_text(row.spec->axes) + ", but it is called with " +
+                   shape_text(input.sizes().vec()) + ".");
+  }
+}
+
 }  // namespace
 
 std::vector<at::Tensor> call_module(const Plan& plan, const Weights& weights, ModuleId id, const at::Tensor& input,
@@ -102,11 +125,11 @@ std::vector<at::Tensor> call_module(const Plan& plan, const Weights& weights, Mo
     throw CannotCall("'" + module.path +
                      "' cannot be called: " + (module.no_ports.empty() ? "it takes no tensor" : module.no_ports) + ".");
   if (!input.defined()) throw BadValue("'" + module.path + "' is called with None; it takes a tensor.");
-  const bool integers =
-      module.arguments[0].part.row >= 0 && plan.row(module.arguments[0].part.row).value.slot == plan.input_ids;
+  const bool integers = holds_ids(plan, plan.row(module.arguments[0].part.row).value.slot);
+  check_axes(plan, module, input);
   at::Tensor x = integers ? input.to(weights.device()) : input.to(weights.device(), weights.dtype());
   try {
-    Call call(plan, weights, module, x, eager);
+    Call call(plan, weights, module, x, integers, eager);
     if (positions) call.positions(*positions);
     call.run();
     return call.result();

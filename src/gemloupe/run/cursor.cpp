@@ -71,9 +71,11 @@ Cursor::Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
       weights_(std::move(weights)),
       slots_(static_cast<size_t>(plan_->slots)),
       batch_(inputs.ids.size(0)) {
-  slots_[static_cast<size_t>(plan_->input_ids)] = inputs.ids;
-  slots_[static_cast<size_t>(plan_->attention_mask)] = inputs.mask;
-  slots_[static_cast<size_t>(plan_->position_ids)] = inputs.positions;
+  // Moved only where weights hold no numbers (a scan): what a run leaves out, its mask decides all the same.
+  const at::Device& device = weights_->device();
+  slots_[static_cast<size_t>(plan_->input_ids)] = inputs.ids.to(device);
+  slots_[static_cast<size_t>(plan_->attention_mask)] = inputs.mask.to(device);
+  slots_[static_cast<size_t>(plan_->position_ids)] = inputs.positions.to(device);
   state_.padding = inputs.mask;
   state_.tokens = inputs.ids.size(1);
   state_.seen = inputs.mask.size(1);
@@ -145,6 +147,7 @@ void Cursor::run_op(const Op& op, const std::vector<Operand>& inputs, Position s
   Recording recording(records);
   execute(op, {in.data(), in.size()}, {w.data(), w.size()}, {out.data(), out.size()}, state_);
   for (size_t i = 0; i < outputs.size(); ++i) slots_[static_cast<size_t>(outputs[i])] = std::move(out[i]);
+  if (std::holds_alternative<op::Borrow>(op)) borrowed_.insert(outputs.begin(), outputs.end());
 }
 
 at::Tensor Cursor::get(const Operand& operand) const {
@@ -159,6 +162,7 @@ at::Tensor Cursor::get_input(Position step, int index, const View& view) const {
 
 void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
   slots_[static_cast<size_t>(operand.slot)] = look_back(tensor, operand.view, batch_);
+  borrowed_.erase(operand.slot);
   // Consumers still to run read the value again, also those whose input had been replaced on its own.
   std::erase_if(bound_, [&](const auto& entry) {
     return plan_->steps[static_cast<size_t>(entry.first.first)].inputs[static_cast<size_t>(entry.first.second)].slot ==
@@ -177,14 +181,57 @@ void Cursor::set_input(Position step, int index, const View& view, const at::Ten
   bound_[{step, index}] = look_back(tensor, view, batch_);
 }
 
-bool Cursor::is_borrowed(Slot slot) const {
-  const Position producer = plan_->producer[static_cast<size_t>(slot)];
-  if (producer < 0) return false;
-  const Step& step = plan_->steps[static_cast<size_t>(producer)];
-  if (!std::holds_alternative<op::Borrow>(step.op)) return false;
-  const Operand& lender = step.inputs[step.outputs[0] == slot ? 0 : 1];
-  const at::Tensor &lent = this->slot(lender.slot), &own = this->slot(slot);
-  return lent.defined() && own.defined() && own.is_alias_of(lent);
+std::vector<at::Tensor> Cursor::live() const {
+  std::vector<at::Tensor> live = slots_;
+  for (const auto& [place, tensor] : bound_) live.push_back(tensor);
+  return live;
+}
+
+std::unique_ptr<Cursor> Cursor::apart() const {
+  auto is_shared = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
+  };
+  std::vector<Slot> shared;
+  for (Slot slot = 0; slot < plan_->slots; ++slot)
+    if (is_shared(this->slot(slot))) shared.push_back(slot);
+  auto copy = std::make_unique<Cursor>(*this);
+  for (Slot slot : shared) copy->slots_[static_cast<size_t>(slot)] = this->slot(slot).clone();
+  for (auto& [place, tensor] : copy->bound_) tensor = tensor.clone();
+  return copy;
+}
+
+bool Cursor::inside_experts() const {
+  bool inside = false;
+  for (Position at = 0; at < position_; ++at) {
+    const Op& op = plan_->steps[static_cast<size_t>(at)].op;
+    inside = std::holds_alternative<op::ExpertsGateUp>(op) || (inside && !std::holds_alternative<op::ExpertsDown>(op));
+  }
+  return inside;
+}
+
+bool Cursor::has_no_batch(Slot slot) const {
+  if (this->slot(slot).size(0) != 1) return false;
+  const Position made = plan_->producer[static_cast<size_t>(slot)];
+  return batch_ > 1 || slot == plan_->position_ids ||
+         (made >= 0 && std::holds_alternative<op::Rotary>(plan_->steps[static_cast<size_t>(made)].op));
+}
+
+void Cursor::repeat(int64_t times) {
+  check(!state_.cache, "a pass of a generation is not repeated");
+  if (inside_experts())
+    throw BadValue(
+        "a point inside a mixture's experts cannot be repeated: their values have a row for each choice of a token. "
+        "Take it at router_logits, expert_weights, expert_indices, or behind them at expert_outputs.");
+  auto wider = [&](const at::Tensor& tensor) {
+    std::vector<int64_t> repeats(static_cast<size_t>(tensor.dim()), 1);
+    repeats[0] = times;
+    return tensor.repeat(repeats);
+  };
+  for (Slot slot = 0; slot < plan_->slots; ++slot)
+    if (at::Tensor& live = slots_[static_cast<size_t>(slot)]; live.defined() && !has_no_batch(slot)) live = wider(live);
+  for (auto& [place, tensor] : bound_) tensor = wider(tensor);
+  state_.padding = wider(state_.padding);
+  batch_ *= times;
 }
 
 at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tensor& tensor) const {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "gemloupe/plan/plan.h"
@@ -33,7 +34,10 @@ class Cursor {
   /// The tensor as the operand sees it; undefined where this run did not make it (a pattern that was not asked for).
   at::Tensor get(const Operand& operand) const;
   const at::Tensor& slot(Slot slot) const { return slots_[static_cast<size_t>(slot)]; }
-  const std::vector<at::Tensor>& slots() const { return slots_; }
+  /// Every tensor that is alive here: the slots', and those that were assigned to operands alone.
+  std::vector<at::Tensor> live() const;
+  /// The same place with tensors of its own where somebody else holds one, and so could write into it.
+  std::unique_ptr<Cursor> apart() const;
 
   /// Leaves out the steps before `target`: what they would have made stays undefined, what dies in them is dropped.
   void skip_to(Position target);
@@ -42,12 +46,15 @@ class Cursor {
   void set(const Operand& operand, const at::Tensor& tensor);
 
   /// Whether the slot still is what another block's keys or values are, not a copy of them.
-  bool is_borrowed(Slot slot) const;
+  bool is_borrowed(Slot slot) const { return borrowed_.contains(slot); }
 
   /// Replaces what one operand of one step reads; `view` is how `tensor` is looked at.
   void set_input(Position step, int index, const View& view, const at::Tensor& tensor);
   /// What `set_input` put there, or what the operand reads, as `view` shows it.
   at::Tensor get_input(Position step, int index, const View& view) const;
+
+  /// The batch `times` times over: row r is what row r modulo batch was. Errors: BadValue inside a mixture's experts.
+  void repeat(int64_t times);
 
   /// The steps from `first` up to `end` applied to `tensor` in the place of `from`: nothing is recorded, nothing moves.
   at::Tensor apply(Position first, Position end, Slot from, const at::Tensor& tensor) const;
@@ -64,11 +71,14 @@ class Cursor {
   void run_op(const Op& op, const std::vector<Operand>& inputs, Position step, const std::vector<WeightId>& weights,
               const std::vector<Slot>& outputs);
   void drop(Position after);
+  bool inside_experts() const;
+  bool has_no_batch(Slot slot) const;
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Weights> weights_;
   std::vector<at::Tensor> slots_;
   std::map<std::pair<Position, int>, at::Tensor> bound_;
+  std::set<Slot> borrowed_;  ///< that still are what another block keeps
   PassState state_;
   int64_t batch_;
   Position position_ = 0;

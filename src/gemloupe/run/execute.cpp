@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <mutex>
+
 #include "gemloupe/ops/attention.h"
 #include "gemloupe/ops/basic.h"
 #include "gemloupe/ops/experts.h"
@@ -48,7 +50,7 @@ struct Executor {
   void operator()(const op::Mask& o) {
     if (state.eager) {
       out[0] = additive(mask(o.rule, in[0]), in[2].scalar_type());
-    } else if (!ops::is_plain_causal(o.rule, extent(o.rule), in[0])) {
+    } else if (!ops::is_plain_causal(o.rule, extent(o.rule), in[0].is_meta() ? state.padding : in[0])) {
       out[0] = mask(o.rule, in[0]);
     }
   }
@@ -83,7 +85,7 @@ struct Executor {
   }
   void operator()(const op::Scores& o) {
     // No mask was made: nothing is padding.
-    at::Tensor open = in[2].defined() ? in[2] : mask(o.rule, at::ones_like(state.padding));
+    at::Tensor open = in[2].defined() ? in[2] : mask(o.rule, at::ones_like(state.padding).to(in[0].device()));
     at::Tensor added = additive(open, in[0].scalar_type());
     out[0] = ops::attention_scores(in[0], in[1], added, o.scale, o.softcap);
   }
@@ -118,6 +120,10 @@ struct Executor {
 
 void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const at::Tensor> weights,
              std::span<at::Tensor> outputs, const PassState& state) {
+  // One step computes at a time: each thread of a caller's has a pool of libtorch's own, and pools that compute side by
+  // side on the same cores wait for each other.
+  static std::mutex computing;
+  std::lock_guard alone(computing);
   std::visit(Executor{inputs, weights, outputs, state}, op);
 }
 

@@ -61,16 +61,23 @@ at::Tensor warped(at::Tensor logits, const Sampling& s) {
 }  // namespace
 
 Generation::Generation(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
-                       const PassInputs& prompt, bool eager, GenerateOptions options)
+                       const PassInputs& prompt, bool eager, GenerateOptions options, StandingEdits edits)
     : plan_(std::move(plan)),
       weights_(std::move(weights)),
       pass_(prompt),
       eager_(eager),
       options_(std::move(options)),
+      edits_(std::move(edits)),
       cache_(std::make_shared<KvCache>(plan_->caches)),
       ids_(prompt.ids),
       done_(static_cast<size_t>(prompt.ids.size(0)), false) {
   check_options(options_);
+  const at::Tensor ends = prompt.mask.select(1, -1).to(at::kCPU) == 0;
+  if (ends.any().item<bool>())
+    throw BadPrompt(
+        "row " + std::to_string(ends.nonzero()[0].item<int64_t>()) +
+        " of the prompt ends with padding, but a generation goes on behind the last column. Pad on the left, as "
+        "a list of texts or of ids is padded.");
   position_ = prompt.positions.select(1, -1).unsqueeze(1);
   if (options_.do_sample) {
     generator_ = std::make_shared<at::Generator>(at::detail::createCPUGenerator());
@@ -80,8 +87,12 @@ Generation::Generation(std::shared_ptr<const Plan> plan, std::shared_ptr<const W
 }
 
 Trace Generation::pass() {
-  check(!finished_, "a generation that is finished has no further pass");
-  return Trace(plan_, weights_, pass_, eager_, cache_.get());
+  // Copies: what a body writes into a pass's ids or mask is that pass's alone.
+  const PassInputs own{pass_.ids.clone(), pass_.mask.clone(), pass_.positions.clone()};
+  Trace trace(plan_, weights_, own, eager_, cache_.get());
+  trace.stand(edits_);
+  if (finished_) trace.finish();
+  return trace;
 }
 
 std::vector<int64_t> Generation::draw(const at::Tensor& given) {
@@ -89,6 +100,8 @@ std::vector<int64_t> Generation::draw(const at::Tensor& given) {
   at::Tensor logits = given.to(at::kFloat);
   const Sampling& s = options_.sampling;
   if (s.repetition_penalty != 1) logits = penalised(logits, ids_, s.repetition_penalty);
+  if (options_.do_sample && !at::isfinite(logits).any(-1).all().item<bool>())
+    throw BadValue("a row's logits hold no finite number, so no token can be drawn.");
   at::Tensor next = options_.do_sample
                         ? at::multinomial(warped(logits, s).softmax(-1).to(at::kCPU), 1, false, *generator_).squeeze(1)
                         : logits.argmax(-1);
@@ -101,7 +114,7 @@ bool Generation::mark_done(std::vector<int64_t>& tokens) {
   bool all = true;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (done_[i]) tokens[i] = options_.pad;
-    if (options_.end_tokens.contains(tokens[i])) done_[i] = true;
+    if (options_.end_tokens && options_.end_tokens->contains(tokens[i])) done_[i] = true;
     all = all && done_[i];
   }
   return all;

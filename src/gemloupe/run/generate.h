@@ -29,9 +29,9 @@ struct Sampling {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 20;
-  std::set<int64_t> end_tokens;  ///< a row that has made one of these is done
-  int64_t pad = 0;               ///< what done rows are filled with
-  bool do_sample = false;        ///< otherwise the most probable token
+  std::optional<std::set<int64_t>> end_tokens;  ///< a row that has made one of these is done; none: the checkpoint's
+  int64_t pad = 0;                              ///< what done rows are filled with
+  bool do_sample = false;                       ///< otherwise the most probable token
   Sampling sampling;
   std::optional<uint64_t> seed;  ///< the same seed draws the same tokens
   /// Called with each step's tokens, one a row; false ends the generation.
@@ -43,10 +43,10 @@ class Generation {
  public:
   /// Errors: BadOption.
   Generation(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& prompt,
-             bool eager, GenerateOptions options);
+             bool eager, GenerateOptions options, StandingEdits edits = nullptr);
 
   /// The next pass: the prompt's, then one of each new token. What it is edited to is what the next token is drawn
-  /// from.
+  /// from. Of a generation that is over: a trace that has ended.
   Trace pass();
   /// Runs what is left of the pass, draws its tokens and puts them behind the ids.
   void finish(Trace& pass);
@@ -65,6 +65,7 @@ class Generation {
   PassInputs pass_;
   bool eager_;
   GenerateOptions options_;
+  StandingEdits edits_;
   std::shared_ptr<KvCache> cache_;
   std::shared_ptr<at::Generator> generator_;
   at::Tensor ids_, position_;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/UndefinedTensorImpl.h>
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/base/text.h"
@@ -29,6 +30,7 @@ void Trace::finish() {
   kept_.clear();
   actions_.clear();
   retained_.clear();
+  views_.clear();
 }
 
 void Trace::go_to(const Row& row) {
@@ -46,12 +48,20 @@ void Trace::go_to(const Row& row) {
 }
 
 void Trace::advance(Position target) {
+  adopt_leaves();
   while (!actions_.empty() && actions_.begin()->first <= target) {
-    auto [id, action] = std::move(actions_.begin()->second);
-    actions_.erase(actions_.begin());
+    auto node = actions_.extract(actions_.begin());
+    const auto& [id, action] = node.mapped();
     const Row& row = plan_->row(id);
-    cursor_->advance(row.position);
-    if (at::Tensor result = action(read(id)); result.defined()) write(id, result);
+    try {
+      refuse_skipped(row);
+      cursor_->advance(row.position);
+      if (at::Tensor result = action(read(id)); result.defined()) write(id, result);
+      adopt_leaves();
+    } catch (...) {
+      actions_.insert(std::move(node));  // a body that goes on all the same is refused again
+      throw;
+    }
   }
   const Row& logits = plan_->row(plan_->logits);
   if (target > logits.position && cursor_->position() <= logits.position) {
@@ -75,6 +85,17 @@ void Trace::when(RowId id, Action action) {
   actions_.emplace(row.position, std::pair(id, std::move(action)));
 }
 
+void Trace::stand(StandingEdits edits) {
+  standing_ = std::move(edits);
+  stand_behind(-1);
+}
+
+void Trace::stand_behind(Position place) {
+  if (!standing_) return;
+  for (const StandingEdit& edit : *standing_)
+    if (plan_->row(edit.row).position > place) when(edit.row, edit.action);
+}
+
 void Trace::run_actions() {
   if (!actions_.empty()) advance(actions_.rbegin()->first);
 }
@@ -85,8 +106,9 @@ at::Tensor Trace::read(RowId id) {
   // Sizes do not change: they can be read at any time.
   if (row.spec == &values::input_size) return cursor(), at::tensor({input_size_.first, input_size_.second}, at::kLong);
   if (id == plan_->next_token_probs && rows_are_lazy(id)) {
-    at::Tensor rows = head_input(id).slice(1, -1);
-    return apply_head(id, rows);
+    at::Tensor rows = head_input(id).slice(1, -1), probabilities = apply_head(id, rows);
+    if (probabilities.requires_grad()) retain(probabilities);
+    return probabilities;
   }
   go_to(row);
   if (row.is_argument && !row.consumers.empty()) {
@@ -100,7 +122,26 @@ at::Tensor Trace::read(RowId id) {
     }
   }
   protect(row.value);
-  return records_ ? retaining(row.value) : cursor_->get(row.value);
+  // Behind a value that records, as behind one that a caller trains, all do.
+  return cursor_->slot(row.value.slot).defined() && cursor_->slot(row.value.slot).requires_grad()
+             ? retaining(row.value)
+             : handed_out(row.value);
+}
+
+at::Tensor Trace::handed_out(const Operand& operand) {
+  at::Tensor value = cursor_->get(operand);
+  if (operand.view.kind != View::Kind::Same && value.defined() && !value.requires_grad())
+    views_.emplace_back(operand, value.getIntrusivePtr());
+  return value;
+}
+
+// `requires_grad_()` of a value that is its slot's own tensor needs nothing; of a view it makes a leaf beside the slot.
+void Trace::adopt_leaves() {
+  for (const auto& [operand, view] : std::exchange(views_, {}))
+    if (auto alive = view.lock(); alive && alive->requires_grad() && !cursor().slot(operand.slot).requires_grad()) {
+      c10::AutoGradMode recording(true);
+      cursor_->set(operand, at::Tensor(std::move(alive)));
+    }
 }
 
 void Trace::write(RowId id, const at::Tensor& tensor) {
@@ -168,55 +209,81 @@ bool made_in(const Plan& plan, const Module& module, Slot slot) {
   return made >= module.first && made < module.end;
 }
 
+/// The standard value that lies where `row` does, or `row` itself: a port's axes are that value's.
+const Row& with_axes(const Plan& plan, const Row& row) {
+  for (const Row& known : plan.rows)
+    if (known.spec && known.value.slot == row.value.slot && known.value.view.kind == row.value.view.kind) return known;
+  return row;
+}
+
 }  // namespace
 
-void Trace::skip(ModuleId id, const at::Tensor& value) {
-  const Module& module = plan_->module(id);
-  if (!module.result || module.end <= module.first)
-    throw CannotSkip("'" + module.path +
-                     "' cannot be skipped: " + (module.no_ports.empty() ? "it runs nothing" : module.no_ports) + ".");
-  if (cursor().position() > module.first)
-    throw OutOfOrder("'" + module.path + "' is to be skipped, but this trace has already reached '" + last_name_ +
-                     "', which lies behind its beginning. Skip it before anything inside it is read.");
-  const Row& result = plan_->row(first_leaf(*module.result));
+void Trace::refuse_skip(const Module& first, const Module& last) const {
+  const Row& result = plan_->row(first_leaf(*last.result));
+  Module whole = first;
+  whole.end = last.end;
   std::vector<std::string> readers;
-  for (Position at = module.end; at < static_cast<Position>(plan_->steps.size()); ++at)
+  for (Position at = whole.end; at < static_cast<Position>(plan_->steps.size()); ++at)
     for (const Operand& input : plan_->steps[static_cast<size_t>(at)].inputs) {
-      if (input.slot == result.value.slot || !made_in(*plan_, module, input.slot)) continue;
+      if (input.slot == result.value.slot || !made_in(*plan_, whole, input.slot)) continue;
       const std::string& reader = plan_->module(plan_->steps[static_cast<size_t>(at)].module).path;
       if (readers.empty() || readers.back() != reader) readers.push_back(reader);
     }
+  const std::string what = "'" + first.path + "'" + (&first == &last ? "" : " to '" + last.path + "'");
   if (!readers.empty())
-    throw CannotSkip("'" + module.path + "' cannot be skipped: " + quoted_list(readers, " and ") +
-                     " read what is made inside it.");
-  advance(module.first);
-  at::Tensor fit = checked_shape(result, value);
-  cursor_->skip_to(module.end);
-  cursor_->set(result.value, fit);
-  skipped_.push_back(id);
-  last_name_ = result.name;
+    throw CannotSkip(what + " cannot be skipped: " + quoted_list(readers, " and ") + " read what is made inside it.");
+}
+
+void Trace::skip(ModuleId first_id, ModuleId last_id, const at::Tensor& value) {
+  const Module &first = plan_->module(first_id), &last = plan_->module(last_id);
+  check(first.parent == last.parent && first_id <= last_id, "modules of one parent are skipped in their order");
+  for (const Module* module : {&first, &last})
+    if (!module->result || module->end <= module->first)
+      throw CannotSkip("'" + module->path + "' cannot be skipped: " +
+                       (module->no_ports.empty() ? "it runs nothing" : module->no_ports) + ".");
+  if (cursor().position() > first.first)
+    throw OutOfOrder("'" + first.path + "' is to be skipped, but this trace has already reached '" + last_name_ +
+                     "', which lies behind its beginning. Skip it before anything inside it is read.");
+  refuse_skip(first, last);
+  const at::Tensor given = value.defined() ? value : read(first.arguments.at(0).part.row);
+  at::Tensor fit = checked_shape(plan_->row(first_leaf(*last.result)), given);
+  advance(first.first);
+  for (ModuleId id : plan_->module(first.parent).children) {
+    if (id < first_id || id > last_id) continue;
+    const Row& result = plan_->row(first_leaf(*plan_->module(id).result));
+    cursor_->skip_to(plan_->module(id).end);
+    cursor_->set(result.value, id == last_id ? fit : fit.clone());
+    skipped_.push_back(id);
+    last_name_ = result.name;
+  }
   last_where_ = where_;
 }
 
-/// What takes a value's place where that has not been made: its axes are those of the standard value that lies there.
+/// What takes a value's place where that has not been made.
 at::Tensor Trace::checked_shape(const Row& row, const at::Tensor& tensor) const {
   if (!tensor.defined()) throw BadValue("'" + row.name + "' is replaced by None; it must be a tensor.");
   if (!at::isFloatingType(tensor.scalar_type()))
     throw BadValue("'" + row.name + "' must be floating-point numbers, but the tensor is " +
                    std::string(at::toString(tensor.scalar_type())) + ".");
-  for (const Row& known : plan_->rows) {
-    if (!known.spec || known.value.slot != row.value.slot || known.value.view.kind != row.value.view.kind) continue;
-    std::vector<int64_t> wanted = known.sizes;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (known.spec->axes[i] == Axis::batch) wanted[i] = input_size_.first;
-      if (known.spec->axes[i] == Axis::seq) wanted[i] = input_size_.second;
-    }
-    if (tensor.sizes() != at::IntArrayRef(wanted))
-      throw BadValue("'" + row.name + "' must have the shape " + named_shape_text(known.spec->axes, wanted) +
-                     ", but the tensor has " + named_shape_text(known.spec->axes, tensor.sizes().vec()) + ".");
-    break;
-  }
+  const Row& known = with_axes(*plan_, row);
+  const std::vector<int64_t> wanted = shape_of(row);
+  auto described = [&](const std::vector<int64_t>& shape) {
+    return known.spec ? named_shape_text(known.spec->axes, shape) : shape_text(shape);
+  };
+  if (tensor.sizes() != at::IntArrayRef(wanted))
+    throw BadValue("'" + row.name + "' must have the shape " + described(wanted) + ", but the tensor has " +
+                   described(tensor.sizes().vec()) + ".");
   return tensor.to(cursor_->weights().device(), cursor_->weights().dtype(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+/// As a run of shapes alone makes it: the value itself may never be made.
+std::vector<int64_t> Trace::shape_of(const Row& row) const {
+  const Weights& weights = cursor_->weights();
+  auto shapes = std::make_shared<const Weights>(Weights::shapes(*plan_, weights.dtype()));
+  const at::Tensor ids = at::zeros({input_size_.first, input_size_.second}, at::kLong);
+  Cursor scan(plan_, std::move(shapes), {ids, at::ones_like(ids), ids}, cursor_->eager());
+  scan.advance(row.position);
+  return scan.get(row.value).sizes().vec();
 }
 
 void Trace::refuse_skipped(const Row& row) const {
@@ -243,12 +310,23 @@ at::Tensor Trace::retaining(const Operand& operand) {
   const at::Tensor& live = cursor_->slot(operand.slot);
   at::Tensor& own = retained_[{operand.slot, operand.view.kind}];
   if (own.defined() && live.defined() && own.is_alias_of(live)) return own;
-  if (!live.defined() || !live.requires_grad()) return cursor_->get(operand);
   c10::AutoGradMode recording(true);
   own = cursor_->get(operand).clone();
-  own.retain_grad();
+  retain(own);
   cursor_->set(operand, own);
   return own;
+}
+
+void Trace::retain(const at::Tensor& tensor) {
+  if (!tensor.is_leaf()) tensor.retain_grad();
+  recorded_.emplace_back(tensor.getIntrusivePtr());
+}
+
+std::vector<at::Tensor> Trace::recorded() const {
+  std::vector<at::Tensor> alive;
+  for (const WeakTensor& tensor : recorded_)
+    if (auto held = tensor.lock()) alive.emplace_back(std::move(held));
+  return alive;
 }
 
 // ------------------------------------------------------------------------------------------------------------ points
@@ -257,15 +335,26 @@ std::shared_ptr<TracePoint> Trace::point(RowId id) {
   const Row& row = plan_->row(id);
   if (cursor().has_cache()) throw BadValue("a point is taken in a trace of one pass, not of a generation.");
   go_to(row);
-  auto copy = std::make_unique<Cursor>(*cursor_);
+  auto copy = cursor_->apart();
   // Both runs hold the same tensors from here on: whichever touches one first takes a copy.
-  for (const at::Tensor& live : copy->slots()) remember(live);
+  for (const at::Tensor& live : copy->live()) remember(live);
   return std::make_shared<TracePoint>(plan_, std::move(copy), input_size_);
 }
 
-Trace::Trace(const TracePoint& point)
-    : plan_(point.plan), cursor_(std::make_unique<Cursor>(*point.cursor)), input_size_(point.input_size) {
-  for (const at::Tensor& live : cursor_->slots()) remember(live);
+std::shared_ptr<TracePoint> TracePoint::repeated(int64_t times) const {
+  if (times < 1) throw BadOption("a point is repeated once or more, but times is " + std::to_string(times) + ".");
+  auto copy = std::make_unique<Cursor>(*cursor);
+  copy->repeat(times);
+  return std::make_shared<TracePoint>(plan, std::move(copy), std::pair(input_size.first * times, input_size.second));
+}
+
+Trace::Trace(const TracePoint& point, StandingEdits edits)
+    : plan_(point.plan),
+      cursor_(std::make_unique<Cursor>(*point.cursor)),
+      input_size_(point.input_size),
+      standing_(std::move(edits)) {
+  for (const at::Tensor& live : cursor_->live()) remember(live);
+  stand_behind(cursor_->position());
   last_name_ = "the point that this trace started from";
 }
 
@@ -290,8 +379,8 @@ void Trace::protect(const Operand& operand) {
 
 at::Tensor Trace::snapshot(at::Tensor&& tensor) {
   if (!tensor.defined()) return tensor;
-  if (records_ && tensor.requires_grad()) {  // the very node: a copy would have no gradient
-    if (!tensor.is_leaf()) tensor.retain_grad();
+  if (tensor.requires_grad()) {  // the very node: a copy would have no gradient
+    retain(tensor);
     remember(tensor);
     return tensor;
   }

@@ -21,15 +21,26 @@ inline namespace v0 {
 /// undefined one leaves it.
 using Action = std::function<at::Tensor(at::Tensor)>;
 
+/// An edit that every run of a model makes.
+struct StandingEdit {
+  RowId row;
+  Action action;
+  std::string text;  ///< what it does, for people
+};
+using StandingEdits = std::shared_ptr<const std::vector<StandingEdit>>;
+
 /// Everything that is alive at one place of a run, from which other runs can go on.
 class TracePoint;
 
 class Trace {
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
  public:
   Trace(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs, bool eager,
         KvCache* cache = nullptr);
-  /// Goes on from a point of another run, of the same model: what lies before it is not computed again.
-  explicit Trace(const TracePoint& point);
+  /// Goes on from a point of another run, of the same model: what lies before it is not computed again. `edits` are
+  /// made behind it.
+  explicit Trace(const TracePoint& point, StandingEdits edits = nullptr);
 
   const Plan& plan() const { return *plan_; }
 
@@ -48,6 +59,9 @@ class Trace {
   /// `function` of the value takes its place. It may also edit in place and return its argument.
   void edit(const std::string& name, const std::function<at::Tensor(at::Tensor)>& function);
 
+  /// Makes these edits as the run passes their values, before anything else reads them there.
+  void stand(StandingEdits edits);
+
   /// Whenever this run passes `row`, before anything else reads it there. Errors: as for read.
   void when(RowId row, Action action);
   /// Runs on to the last value that an action of `when` waits for.
@@ -55,11 +69,16 @@ class Trace {
 
   /// The module's steps are not run: its result is `value`, or of a tuple its first member. Errors: OutOfOrder,
   /// BadValue, and CannotSkip where something behind the module reads what is made inside it.
-  void skip(ModuleId module, const at::Tensor& value);
+  void skip(ModuleId module, const at::Tensor& value) { skip(module, module, value); }
+  /// The modules from `first` to `last`, which follow each other, are not run, and each results in `value`; undefined:
+  /// in what enters the first. Refused before anything is done.
+  void skip(ModuleId first, ModuleId last, const at::Tensor& value);
 
   /// Values record gradients, from the embeddings on: read before anything has run.
   void record_gradients();
   bool records_gradients() const { return records_; }
+  /// The tensors that this run has handed out with their gradients, and that somebody still holds.
+  std::vector<at::Tensor> recorded() const;
 
   /// What is alive just before `row` can be read. Errors: as for read.
   std::shared_ptr<TracePoint> point(RowId row);
@@ -97,9 +116,15 @@ class Trace {
   Cursor& cursor();
   void go_to(const Row& row);
   void advance(Position target);
+  void stand_behind(Position place);
+  at::Tensor handed_out(const Operand& operand);
+  void adopt_leaves();
   void refuse_skipped(const Row& row) const;
+  void refuse_skip(const Module& first, const Module& last) const;
+  std::vector<int64_t> shape_of(const Row& row) const;
   at::Tensor checked_shape(const Row& row, const at::Tensor& tensor) const;
   at::Tensor retaining(const Operand& operand);
+  void retain(const at::Tensor& tensor);
   at::Tensor checked(const Row& row, const at::Tensor& current, const at::Tensor& tensor) const;
   void protect(const Operand& operand);
   bool is_protected(const at::Tensor& tensor) const;
@@ -112,6 +137,10 @@ class Trace {
   /// Storages that somebody outside this run keeps: a value in one of them is copied before it is handed out again.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
   std::multimap<Position, std::pair<RowId, Action>> actions_;
+  StandingEdits standing_;
+  /// Views that were handed out since the run stood still: one that is made a leaf takes its value's place.
+  std::vector<std::pair<Operand, WeakTensor>> views_;
+  std::vector<WeakTensor> recorded_;
   std::vector<ModuleId> skipped_;
   std::map<std::pair<Slot, View::Kind>, at::Tensor> retained_;  ///< what was handed out with its gradient
   at::Tensor passed_logits_;                                    ///< where the run went on to what is derived of them
@@ -123,6 +152,11 @@ class TracePoint {
  public:
   TracePoint(std::shared_ptr<const Plan> of_plan, std::unique_ptr<Cursor> at, std::pair<int64_t, int64_t> size)
       : plan(std::move(of_plan)), cursor(std::move(at)), input_size(size) {}
+
+  /// The same place of a run whose batch is this one's `times` times over: row r is row r modulo batch of this one.
+  /// Errors: BadOption, and BadValue inside a mixture's experts, whose rows are no batch.
+  std::shared_ptr<TracePoint> repeated(int64_t times) const;
+
   const std::shared_ptr<const Plan> plan;
   const std::unique_ptr<const Cursor> cursor;
   const std::pair<int64_t, int64_t> input_size;

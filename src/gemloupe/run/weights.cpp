@@ -135,5 +135,14 @@ Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::Scalar
   return weights;
 }
 
+Weights Weights::shapes(const Plan& plan, at::ScalarType dtype) {
+  Weights weights;
+  weights.dtype_ = dtype;
+  weights.device_ = at::kMeta;
+  for (const WeightSlot& slot : plan.weights)
+    weights.tensors_.push_back(at::empty(slot.shape, at::TensorOptions().device(at::kMeta).dtype(dtype)));
+  return weights;
+}
+
 }  // namespace v0
 }  // namespace gemloupe

@@ -22,6 +22,9 @@ class Weights {
   /// that contradicts the config.
   static Weights bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device);
 
+  /// Tensors of the plan's shapes without numbers, on libtorch's meta device: a run of them makes shapes alone.
+  static Weights shapes(const Plan& plan, at::ScalarType dtype);
+
   const at::Tensor& at(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
   at::ScalarType dtype() const { return dtype_; }
   const at::Device& device() const { return device_; }
