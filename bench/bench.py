@@ -7,6 +7,8 @@ import fnmatch
 import functools
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import checkpoints
 import machine
 import report
 from measures import PROMPT, Measure, Side, all_measures
-from sampling import interleave
+from sampling import agreement, interleave
 from workers import PEERS, ROOT, PeerFailed, Worker, cold, missing, read_whole
 
 DOCS = ROOT / "docs" / "performance.md"
@@ -58,46 +60,54 @@ class Bench:
         return answer
 
     def run(self, measure: Measure) -> dict[str, Any]:
-        folder = checkpoints.checkpoint(measure.model)
-        read_whole(folder)
-        sides = {"ours": measure.ours, "theirs": measure.theirs}
+        read_whole(checkpoints.checkpoint(measure.model))
         result: dict[str, Any] = {
             "name": measure.name,
             "title": measure.title,
             "compare": measure.compare,
             "target": measure.target,
         }
-        if measure.kind == "memory":
-            checks = []
-            for name, side in sides.items():
-                answer = self._memory(side, measure)
-                result[name] = {"label": side.label, "bytes": answer["bytes"]}
-                checks.append(answer["check"])
-            file = checkpoints.weight_bytes(folder)
-            result |= {"file_bytes": file, "value": result["ours"]["bytes"] / file - 1}
-        else:
-            if measure.ours.do == "cold":
-                self.close()
-            repeats = max(1, round(measure.repeats * self._options.repeats))
-            turns = {name: functools.partial(self._turn, side, measure) for name, side in sides.items()}
-            if measure.ours.do != "cold":
-                for turn in turns.values():
-                    turn()  # the first call of a shape pays for what later ones reuse
-            samples = interleave(turns, repeats)
-            for name, side in sides.items():
-                result[name] = {"label": side.label} | samples[name].summary()
-            checks = [samples[name].check for name in sides]
-            ours, theirs = (result[name]["seconds"] for name in sides)
-            result["value"] = {"speedup": theirs / ours, "share": ours / theirs - 1, "added": (ours - theirs) * 1e3}[
-                measure.compare
-            ]
-        result["same_answer"] = checks[0] == checks[1]
+        result |= self._sizes(measure) if measure.kind == "memory" else self._times(measure)
         result["met"] = self._met(measure, result["value"])
         return result
 
+    def _sizes(self, measure: Measure) -> dict[str, Any]:
+        answers = {name: self._memory(side, measure) for name, side in measure.sides.items()}
+        result: dict[str, Any] = {
+            name: {"label": side.label, "bytes": answers[name]["bytes"]} for name, side in measure.sides.items()
+        }
+        file = checkpoints.weight_bytes(checkpoints.checkpoint(measure.model))
+        result |= {"file_bytes": file, "value": result["ours"]["bytes"] / file - 1}
+        return result | agreement(*(answer["check"] for answer in answers.values()), measure.tolerance)
+
+    def _times(self, measure: Measure) -> dict[str, Any]:
+        if measure.ours.do == "cold":
+            self.close()
+        turns: dict[str, Callable[[], dict[str, Any]]] = {}
+        for name, side in measure.sides.items():
+            turns[name] = functools.partial(self._turn, side, measure)
+            if side.beyond:
+                turns[f"{name}, bare"] = functools.partial(self._turn, replace(side, do=side.beyond), measure)
+        if measure.ours.do != "cold":
+            for turn in turns.values():
+                turn()  # the first call of a shape pays for what later ones reuse
+        samples = interleave(turns, max(1, round(measure.repeats * self._options.repeats)))
+        result: dict[str, Any] = {}
+        for name, side in measure.sides.items():
+            bare = samples.get(f"{name}, bare")
+            result[name] = {"label": side.label} | (samples[name].beyond(bare) if bare else samples[name].summary())
+        ours, theirs = (result[name]["seconds"] for name in measure.sides)
+        if measure.compare == "added":
+            result["value"] = (ours - theirs) * 1e3
+        elif any(result[name].get("noise") for name in measure.sides):
+            result["value"] = None  # a ratio of next to nothing says nothing
+        else:
+            result["value"] = theirs / ours if measure.compare == "speedup" else ours / theirs - 1
+        return result | agreement(*(samples[name].check for name in measure.sides), measure.tolerance)
+
     @staticmethod
-    def _met(measure: Measure, value: float) -> bool | None:
-        if measure.target is None:
+    def _met(measure: Measure, value: float | None) -> bool | None:
+        if measure.target is None or value is None:
             return None
         return value >= measure.target if measure.compare == "speedup" else value <= measure.target
 
@@ -116,7 +126,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="GLOB", help="only these measures, such as 'prefill-*'")
     parser.add_argument("--list", action="store_true", help="name the measures and stop")
-    parser.add_argument("--quick", action="store_true", help="a third of the samples, no prefill above 128 tokens")
+    parser.add_argument("--quick", action="store_true", help="a third of the samples, without the slow rows")
     parser.add_argument("--repeats", type=float, metavar="X", help="X times the usual number of samples")
     parser.add_argument("--threads", type=int, default=2, help="of every peer (2)")
     parser.add_argument(
@@ -154,7 +164,8 @@ def main() -> int:
             document["measures"].append(result)
             print(report.plain_line(result), flush=True)
             if not result["same_answer"]:
-                print("    the two sides' top tokens differ", flush=True)
+                by = f" by {result['difference'] * 100:.1f} % of their spread" if "difference" in result else ""
+                print(f"    the two sides' answers differ{by}", flush=True)
     finally:
         bench.close()
     print(report.samples_line(document["measures"]))

@@ -52,6 +52,9 @@ GEMMA3_1B: dict[str, Any] = {
     "vocab_size": 262144,
 }
 
+#: The sizes of google/gemma-3-270m, which has everything else as the 1B has it.
+GEMMA3_270M = GEMMA3_1B | {"hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 18}
+
 TINY = GEMMA3_1B | {
     "head_dim": 16,
     "hidden_size": 64,
@@ -64,7 +67,7 @@ TINY = GEMMA3_1B | {
 }
 
 #: name -> (config, with the real tokenizer?)
-MODELS = {"1b": (GEMMA3_1B, True), "tiny": (TINY, False)}
+MODELS = {"1b": (GEMMA3_1B, True), "270m": (GEMMA3_270M, False), "tiny": (TINY, False)}
 
 
 def checkpoint(name: str) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+WIDTH = 76  # of a title on the terminal
 HEADER = ("", "ours", "theirs", "compared", "target", "")
 
 
@@ -18,12 +19,15 @@ def _time(seconds: float) -> str:
 def _cell(result: dict[str, Any], side: str) -> str:
     if "bytes" in result[side]:
         return f"{result[side]['bytes'] / 1e6:.0f} MB"
-    return _time(result[side]["seconds"]) + ("" if result[side]["quiet"] else " ~")
+    sign = "+" if "bare" in result[side] and result[side]["seconds"] >= 0 else ""
+    return sign + _time(result[side]["seconds"]) + ("" if result[side]["quiet"] else " ~")
 
 
 def _compared(result: dict[str, Any]) -> tuple[str, str]:
     """The figure and its target, in words."""
     value, target = result["value"], result["target"]
+    if value is None:
+        return "noise", ""
     figure, wanted = {
         "speedup": (f"{value:.2f}×", f"≥ {target}×"),
         "share": (f"{value * 100:+.1f} %", f"≤ {(target or 0) * 100:.0f} %"),
@@ -39,11 +43,11 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
 
 def plain_line(result: dict[str, Any]) -> str:
     title, *cells = row(result)
-    return f"{title:<66}" + "".join(f"{cell:>14}" for cell in cells[:4]) + f"  {cells[4]}"
+    return f"{title:<{WIDTH}}" + "".join(f"{cell:>14}" for cell in cells[:4]) + f"  {cells[4]}"
 
 
 def header_line() -> str:
-    return f"{'':<66}" + "".join(f"{name:>14}" for name in HEADER[1:5]) + "  met"
+    return f"{'':<{WIDTH}}" + "".join(f"{name:>14}" for name in HEADER[1:5]) + "  met"
 
 
 def samples_line(results: list[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 QUIET = 0.02  # of the wall time
 TRIES = 3  # how many times the wanted number of turns is taken where the machine is not quiet
+NOISE = 0.01  # of a time: what a side takes beyond it is not told from nothing below this
 PAUSE = 0.03  # seconds for the other side's spinning threads to fall asleep
 
 
@@ -40,6 +41,19 @@ class Samples:
     def summary(self) -> dict[str, Any]:
         return {"seconds": self.best, "kept": len(self.quiet), "thrown_away": len(self.noisy), "quiet": self.is_quiet}
 
+    def beyond(self, bare: Samples) -> dict[str, Any]:
+        """The summary of what this side takes beyond another."""
+        mine, other = self.summary(), bare.summary()
+        return {
+            "seconds": mine["seconds"] - other["seconds"],
+            "whole": mine["seconds"],
+            "bare": other["seconds"],
+            "kept": mine["kept"] + other["kept"],
+            "thrown_away": mine["thrown_away"] + other["thrown_away"],
+            "quiet": mine["quiet"] and other["quiet"],
+            "noise": mine["seconds"] - other["seconds"] < NOISE * other["seconds"],
+        }
+
 
 def interleave(sides: dict[str, Callable[[], dict[str, Any]]], repeats: int) -> dict[str, Samples]:
     """Takes turns until every side has `repeats` turns with a quiet sample, or has had three times as many."""
@@ -57,3 +71,12 @@ def interleave(sides: dict[str, Callable[[], dict[str, Any]]], repeats: int) -> 
             turns[name] += len(taken[name].quiet) > quiet_before
             taken[name].check = answer.get("check", taken[name].check)
     return taken
+
+
+def agreement(ours: Any, theirs: Any, tolerance: float | None) -> dict[str, Any]:
+    """Whether two answers are the same: equal, or lists of numbers that differ by so small a share of their spread."""
+    if tolerance is None:
+        return {"same_answer": ours == theirs}
+    pairs = zip(ours, theirs, strict=True)
+    difference = max(abs(a - b) for a, b in pairs) / (max(theirs) - min(theirs))
+    return {"same_answer": difference <= tolerance, "difference": difference}

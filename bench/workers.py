@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(__file__).resolve().parent / "peers"
 
 #: A peer that is measured only where its package is installed: nnsight is no dependency of ours.
-OPTIONAL = {"nnsight": "nnsight"}
+OPTIONAL = {"nnsight": "nnsight", "nnsight_eager": "nnsight"}
 
 
 class PeerFailed(RuntimeError):
