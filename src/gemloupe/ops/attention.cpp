@@ -49,6 +49,7 @@ at::Tensor open_mask(const MaskRule& rule, const MaskExtent& extent, const at::T
 }
 
 at::Tensor additive_mask(const at::Tensor& open, at::ScalarType dtype) {
+  if (open.is_meta()) return at::empty(open.sizes(), open.options().dtype(dtype));  // shapes alone
   at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(dtype).device(open.device()));
   return at::where(open, zero, at::full_like(zero, lowest(dtype)));
 }
@@ -78,6 +79,8 @@ at::Tensor mix_values(const at::Tensor& pattern, const at::Tensor& values) {
 at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                            const at::Tensor& mask, double scale, bool bidirectional) {
   const int64_t heads = queries.size(1);
+  if (queries.is_meta())  // shapes alone
+    return at::empty({queries.size(0), queries.size(2), heads, values.size(3)}, queries.options());
   // One key/value head is broadcast by a stride of 0, nothing is copied; several are repeated as the reference does.
   auto spread = [&](const at::Tensor& x) {
     return x.size(1) == 1 ? x.expand({-1, heads, -1, -1}) : repeat_heads(x, heads);

@@ -11,6 +11,11 @@ namespace ops {
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale) {
   at::Tensor factor =
       at::full({}, scale, at::TensorOptions().dtype(at::kFloat).device(table.device())).to(table.scalar_type());
+  if (table.is_meta()) {  // shapes alone; libtorch has this operation's in Python
+    auto sizes = ids.sizes().vec();
+    sizes.push_back(table.size(1));
+    return at::empty(sizes, table.options());
+  }
   try {
     return at::embedding(table, ids) * factor;
   } catch (const c10::IndexError&) {  // prompts are checked; these were written inside a run

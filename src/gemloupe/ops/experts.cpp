@@ -59,7 +59,7 @@ std::pair<at::Tensor, at::Tensor> route(const at::Tensor& probabilities, const a
 std::pair<at::Tensor, at::Tensor> experts_gate_up(const at::Tensor& x, const at::Tensor& indices,
                                                   const at::Tensor& gate_up) {
   auto [sorted, order] = indices.reshape({-1}).sort();
-  at::Tensor rows = x.reshape({-1, x.size(-1)}).index_select(0, order.floor_divide(indices.size(-1)));
+  at::Tensor rows = x.reshape({-1, x.size(-1)}).index({at::div(order, indices.size(-1), "floor")});
   auto halves = grouped_linear(rows, gate_up, rows_per_expert(sorted, gate_up.size(0))).chunk(2, -1);
   return {halves[0], halves[1]};
 }
@@ -68,11 +68,11 @@ at::Tensor experts_down(const at::Tensor& neurons, const at::Tensor& indices, co
                         const at::Tensor& down) {
   auto [sorted, order] = indices.reshape({-1}).sort();
   at::Tensor out = grouped_linear(neurons, down, rows_per_expert(sorted, down.size(0)));
-  out = out * weights.reshape({-1}).index_select(0, order).unsqueeze(-1);
+  out = out * weights.reshape({-1}).index({order}).unsqueeze(-1);
   at::Tensor back = at::empty_like(order).index_copy_(0, order, at::arange(order.size(0), order.options()));
   auto sizes = indices.sizes().vec();
   sizes.push_back(down.size(1));
-  return out.index_select(0, back).view(sizes);
+  return out.index({back}).view(sizes);
 }
 
 at::Tensor sum_slots(const at::Tensor& slots, at::ScalarType dtype) {
