@@ -79,3 +79,20 @@ def test_explicit_sdpa_on_gemma_2_warns_and_leaves_out_the_softcap(zoo):
         uncapped = StandardizedTransformer(zoo.folder("gemma2"), attn_implementation="sdpa")
     ids = Checkpoint(zoo, "gemma2", "float32").ids(20)
     assert (uncapped(ids) - zoo.model("gemma2")(ids)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_rows_of_a_padded_batch_are_their_own_runs(every32, implementation):
+    """On whichever side the padding is, within 1e-5 of the largest logit; positions that are given are kept."""
+    model = every32.model(implementation)
+    left, mask = every32.padded()
+    right = torch.stack([ids.roll(int(row.sum()), 0) for ids, row in zip(left, mask, strict=True)])
+    for ids, real in ((left, mask), (right, mask.flip(1))):
+        logits = model({"input_ids": ids, "attention_mask": real})
+        for row in range(len(ids)):
+            alone = model(ids[row, real[row].bool()])[0]
+            assert (logits[row, real[row].bool()] - alone).abs().max() <= 1e-5 * alone.abs().max()
+    ids, far = every32.ids(9), torch.arange(100, 109)
+    moved = model(ids, position_ids=far)
+    given = model({"input_ids": ids, "position_ids": far[None], "attention_mask": torch.ones_like(ids)})
+    assert torch.equal(moved, given) and not torch.equal(moved, model(ids, position_ids=far * 2))
