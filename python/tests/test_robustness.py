@@ -3,6 +3,7 @@
 import _thread
 import asyncio
 import copy
+import subprocess
 import sys
 import threading
 import time
@@ -291,3 +292,21 @@ def test_tuples_and_dictionaries_are_saved(model):
         best = gemloupe.save(model.logits[:, -1].topk(3))
     assert set(kept) == set(keywords) and part[0].shape == (1, 9, model.hidden_size) and best[0].shape == (1, 3)
     copy.copy(model.layers[0]._module)
+
+
+def test_beside_a_library_that_gives_every_object_a_save(zoo):
+    """As nnsight does: it can be imported first, and its own traces need its own method."""
+    script = """
+import ctypes, gc, sys
+methods = gc.get_referents(object.__dict__)[0]
+methods["save"] = lambda self: ("theirs", self)
+ctypes.pythonapi.PyType_Modified(ctypes.py_object(object))
+import torch, gemloupe
+model = gemloupe.StandardizedTransformer(sys.argv[1])
+with model.trace(torch.arange(5)[None] + 3):
+    ours = model.layers[0].layer_output.save()
+assert isinstance(ours, torch.Tensor)
+assert torch.ones(2).save()[0] == "theirs"
+"""
+    done = subprocess.run([sys.executable, "-c", script, zoo.folder("mqa")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
