@@ -297,11 +297,11 @@ def test_tuples_and_dictionaries_are_saved(model):
 def test_beside_a_library_that_gives_every_object_a_save(zoo):
     """As nnsight does: it can be imported first, and its own traces need its own method."""
     script = """
-import ctypes, gc, sys
+import ctypes, gc, sys, torch
 methods = gc.get_referents(object.__dict__)[0]
 methods["save"] = lambda self: ("theirs", self)
 ctypes.pythonapi.PyType_Modified(ctypes.py_object(object))
-import torch, gemloupe
+import gemloupe
 model = gemloupe.StandardizedTransformer(sys.argv[1])
 with model.trace(torch.arange(5)[None] + 3):
     ours = model.layers[0].layer_output.save()
