@@ -94,10 +94,12 @@ void add_generate(CLI::App& app, const Globals& globals) {
   generate->add_option("--top-k", command->top_k, "Draw among so many of the likeliest tokens");
   generate->add_option("--top-p", command->top_p, "Draw among the likeliest that reach this probability together");
   generate->add_option("--min-p", command->min_p, "Draw among those of this share of the likeliest's probability");
-  generate->add_option("--seed", command->seed, "Draw; the same seed draws the same tokens");
+  generate->add_option("--seed", command->seed, "Draw; the same seed draws the same tokens")
+      ->check(CLI::NonNegativeNumber);
   generate->add_option("--repetition-penalty", command->repetition_penalty, "Divides the logits of tokens there are");
   generate->add_option("--stop", command->stops, "End when this text has come; may be given again and again")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) { return text.empty() ? std::string("is empty") : std::string(); });
   generate->add_option("--edit", command->edits, "Change a value in every pass: 'NAME OP OPERAND', as of trace")
       ->allow_extra_args(false);
   generate->add_flag("--json", command->as_json, "For machines: ids and text, at the end");

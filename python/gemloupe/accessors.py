@@ -142,9 +142,8 @@ class Accessors:
         every = slice(None)
         part = (every if batch_index is None else batch_index, every if token_positions is None else token_positions)
         for layer in sorted(set(layer_numbers(self, layers))):
-            with torch.no_grad():
-                stream = self.layers_output[layer]
-                stream[part] += factor * steering_vector.to(stream.device)
+            stream = self.layers_output[layer]
+            stream[part] += factor * steering_vector.to(stream.device)
 
     def get_topk_closest_tokens(
         self: StandardizedTransformer,  # type: ignore[misc]

@@ -32,7 +32,9 @@ class Cache(Mapping[str, torch.Tensor]):
         self._dtype = dtype
         self._tensors: dict[str, torch.Tensor] = {}
 
-    def _take(self, name: str, value: torch.Tensor) -> None:
+    def _take(self, name: str, value: torch.Tensor | None) -> None:
+        if value is None:  # what the reference leaves out as well: the pattern of fused attention
+            return
         kept = value.detach().to(device=self._device, dtype=self._dtype if value.is_floating_point() else None)
         self._tensors[name] = kept.clone() if kept.data_ptr() == value.data_ptr() else kept
 
@@ -138,5 +140,8 @@ def _globbed(names: Iterable[str], pattern: str) -> list[str]:
     """As on the command line: * is any characters but a dot, ** any at all."""
     parts = re.split(r"(\*\*|\*|\?|\[[^\]]*\])", pattern)
     meant = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    glob = re.compile("".join(meant.get(part, part if part.startswith("[") else re.escape(part)) for part in parts))
+    try:
+        glob = re.compile("".join(meant.get(part, part if part.startswith("[") else re.escape(part)) for part in parts))
+    except re.error as error:
+        raise BadOption(f"'{pattern}' is no glob of names: {error}") from None
     return [name for name in names if glob.fullmatch(name)]

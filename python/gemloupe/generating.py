@@ -52,6 +52,10 @@ def generate_options(
     if (prompt is None) == (input_ids is None):
         raise BadOption("generate takes a prompt, or input_ids=, one of them.")
     prompt = model._prompt(input_ids if prompt is None else prompt, attention_mask, position_ids)
+    if do_sample is not None and not isinstance(do_sample, bool):
+        raise BadOption(f"do_sample must be True, False or None, but it is {do_sample!r}.")
+    if streamer is not None and not callable(streamer):
+        raise BadOption(f"streamer is called with each step's tokens, but it is {streamer!r}.")
     options = _core.GenerateOptions(model._core)
     given = {name: _number(name, value) for name, value in numbers.items() if value is not None}
     drawn = [name for name in DRAWING if name in given]
@@ -64,13 +68,23 @@ def generate_options(
     for name, value in given.items():
         setattr(options, name, value)
     if eos_token_id is not None:
-        options.end_tokens = set(torch.as_tensor(eos_token_id, dtype=torch.long).reshape(-1).tolist())
+        options.end_tokens = _ids(eos_token_id)
     if stop is not None or streamer is not None:
         stops = StopTexts(model, prompt, stop) if stop is not None else None
         options.on_step = lambda tokens: (
             (streamer is None or streamer(tokens) is not False) and not (stops is not None and stops.reached(tokens))
         )
     return prompt, options
+
+
+def _ids(given: Any) -> set[int]:
+    listed = given.reshape(-1).tolist() if isinstance(given, torch.Tensor) else given
+    listed = [listed] if isinstance(listed, int) else listed
+    if not isinstance(listed, (list, tuple, set, range)) or not all(
+        isinstance(id, int) and not isinstance(id, bool) for id in listed
+    ):
+        raise BadOption(f"eos_token_id must be an id or a list of ids, but it is {given!r}.")
+    return set(listed)
 
 
 def _number(name: str, value: Any) -> float | int:
@@ -81,6 +95,8 @@ def _number(name: str, value: Any) -> float | int:
     whole = name in WHOLE
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise BadOption(f"{name} must be {'a whole number' if whole else 'a number'}, but it is {value!r}.")
+    if whole and name != "seed" and not 0 <= value < 2**62:
+        raise BadOption(f"{name} must be 0 or more, but it is {value}.")
     if name == "seed" and not 0 <= value < 2**64:
         raise BadOption(f"seed must be from 0 to 2**64 - 1, but it is {value}.")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,10 +66,7 @@ class Gradients:
                 "gradients[...] takes a value that was read in this trace and records its gradient: "
                 "open it with model.trace(prompt, grad=True), and keep what you read in a variable."
             )
-        before = [(held, held.grad) for held in self._run.recorded()]
-        (found,) = torch.autograd.grad(self._loss, value, retain_graph=True, allow_unused=True)
-        for held, gradient in before:  # values on the way have added to theirs, which is what the block's end does
-            held.grad = gradient
+        found = self._gradient(self._loss, value)
         if found is None:
             raise BadValue("the loss does not depend on this value, so it has no gradient.")
         gradient = found.clone()
@@ -91,14 +89,22 @@ class Gradients:
         for at, (value, gradient, version) in enumerate(self._read):
             if gradient._version == version:
                 continue
-            if any(_made(earlier) < _made(value) for earlier, _, _ in self._read):
+            if any(earlier is not value and self._is_made_of(value, earlier) for earlier, _, _ in self._read):
                 raise OutOfOrder(
                     "a gradient was changed after that of an earlier value had been read, which is made of it. Gradients come in the "
                     "reverse order of the forward pass: change the later value's first."
                 )
             self._read[at] = (value, gradient, gradient._version)
 
+    def _is_made_of(self, value: torch.Tensor, earlier: torch.Tensor) -> bool:
+        return value.grad_fn is not None and self._gradient(value.sum(), earlier) is not None
 
-def _made(value: torch.Tensor) -> int:
-    """Where in the forward pass a value was made; a leaf before all others."""
-    return -1 if value.grad_fn is None else value.grad_fn._sequence_nr()
+    def _gradient(self, of: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+        """Without a trace of it: values on the way add to their own `.grad`, which is for the block's end to do."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch takes the question for a mistake where there is none
+            before = [(held, held.grad) for held in self._run.recorded()]
+        (found,) = torch.autograd.grad(of, value, retain_graph=True, allow_unused=True)
+        for held, gradient in before:
+            held.grad = gradient
+        return found

@@ -155,6 +155,10 @@ class StandardizedTransformer(Accessors, Module):
             BadPrompt: empty, ids outside the vocabulary, or a mask or positions that do not fit.
         """
         if start_from is not None:
+            if not isinstance(start_from, _core.TracePoint):
+                raise BadOption(
+                    f"start_from= is a point of a run, tracer.point(name), but it is {type(start_from).__name__}."
+                )
             if prompt is not None or grad or attention_mask is not None or position_ids is not None:
                 raise BadOption(
                     "start_from= has its own prompt, mask and positions, and starts without gradients: give none of them."
@@ -228,7 +232,7 @@ class StandardizedTransformer(Accessors, Module):
 
     def _set_edits(self, edits: Sequence[StandingEdit]) -> None:
         self.__dict__["edits"] = tuple(edits)
-        self.__dict__["_core"] = self._core.with_edits([(edit._row, edit._replay, edit.text) for edit in edits])
+        self.__dict__["_core"] = self._core.with_edits([(edit._row, edit, edit.text) for edit in edits])
 
     def __call__(self, prompt: PromptLike, **kwargs: Any) -> torch.Tensor:
         """The logits [batch, seq, vocab_size] of a run without a body; standing edits are made."""

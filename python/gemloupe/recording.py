@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +12,7 @@ import torch
 
 from .access import Access, callers_frame, place
 from .errors import BadValue, OutsideTrace, ReadOnly
-from .saving import enter_tracer, leave_tracer
+from .saving import enter_tracer, frame_to_watch, leave_tracer
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
@@ -38,6 +39,11 @@ class StandingEdit:
 
     def _replay(self, live: torch.Tensor) -> torch.Tensor | None:
         try:
+            if live is None:
+                raise BadValue(
+                    f"'{self.name}' is not made in this run, where attention is fused: edit attention_probabilities, or load with "
+                    "attn_implementation='eager'."
+                )
             return self._function(live)
         except Exception as error:
             error.add_note(f"in the standing edit '{self.text}', recorded at {self.where}")
@@ -51,6 +57,8 @@ class Edit:
         self._recorder = Recorder(model, edited)
 
     def __enter__(self) -> StandardizedTransformer:
+        self._recorder.edits = []
+        self._recorder._frame = frame_to_watch(sys._getframe(1))
         enter_tracer(self._recorder)
         return self._recorder._model
 
@@ -96,6 +104,9 @@ class RecordedValue:
     def apply(self, function: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         """`function` of the live tensor takes its place in every run; None leaves it, with what was written into it."""
 
+        if not callable(function):
+            raise BadValue(f".apply({function!r}): it takes a function of the live tensor.")
+
         def replayed(part: torch.Tensor) -> torch.Tensor:
             new = function(part)
             if new is not None and not isinstance(new, torch.Tensor):
@@ -122,15 +133,8 @@ class RecordedValue:
                 "[:] = number."
             )
         else:
-            self._keep(f" = {_described(value)}", lambda live: self._fit(live, value))
-
-    def _fit(self, live: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        if live.shape != value.shape:
-            raise BadValue(
-                f"'{self._name}' has the shape {list(live.shape)} in this run, but the edit assigns {list(value.shape)}. "
-                "An edit for runs of any length writes [...] = what broadcasts, or uses .apply(function)."
-            )
-        return value
+            name = self._name  # not self: what is kept must not keep the model
+            self._keep(f" = {_described(value)}", lambda live: _fit(name, live, value))
 
     def _is(self, other: RecordedValue) -> bool:
         same = self._row == other._row and len(self._path) == len(other._path)
@@ -190,6 +194,15 @@ class RecordedValue:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         value = next(a for a in (*args, *(kwargs or {}).values()) if isinstance(a, cls))
         value._refuse(f"torch.{getattr(func, '__name__', func)}")
+
+
+def _fit(name: str, live: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if live.shape != value.shape:
+        raise BadValue(
+            f"'{name}' has the shape {list(live.shape)} in this run, but the edit assigns {list(value.shape)}. "
+            "An edit for runs of any length writes [...] = what broadcasts, or uses .apply(function)."
+        )
+    return value
 
 
 def _described(value: Any) -> str:

@@ -32,8 +32,16 @@ def open_tracers() -> tuple:
 
 
 def frame_to_watch(frame: Any) -> Any:
-    """The frame of a body that can be left in the middle, None for all others."""
-    return frame if frame.f_code.co_flags & _CAN_BE_LEFT else None
+    """The frame of a body that can be left in the middle, None for all others.
+
+    Not of a generator that is itself a context manager (``@contextmanager``) or a fixture: what it opens is its caller's.
+    """
+    while frame is not None and frame.f_globals.get("__name__") == "contextlib":  # an ExitStack: who called it
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_flags & _CAN_BE_LEFT:
+        return None
+    behind = frame.f_back.f_globals.get("__name__", "") if frame.f_back is not None else ""
+    return None if behind in ("contextlib", "_pytest.fixtures") else frame
 
 
 def enter_tracer(tracer: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 import weakref
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class Tracer(Access):
         leave_tracer(self)
         self._frame = None
         if error is None and self._caches and not self._core.finished:
+            self._settle_rows()
             self._core.run_actions()  # what is to be collected behind the last read
         written = self._core.end()
         self._logit_rows.clear()  # each refers to this tracer: left to the collector, its tensors would stay
@@ -90,6 +92,7 @@ class Tracer(Access):
             UnknownName, Absent: as for reading. OutOfOrder: the run has passed one of them.
         """
         names = names_of(self._model, modules, values, include_inputs)
+        self._settle_rows()
         cache = Cache(self, device, dtype)
         for name in names:
             try:
@@ -101,6 +104,7 @@ class Tracer(Access):
 
     def point(self, name: str) -> _core.TracePoint:
         """Everything that is alive where the value `name` is: `model.trace(start_from=point)` goes on from there."""
+        self._settle_rows()
         try:
             point = self._core.point(self._model._row(name))
         except OutOfOrder as error:
@@ -120,6 +124,10 @@ class Tracer(Access):
         ``gradients[value]`` is the live gradient of a value that the trace has read; what is written into it, or assigned,
         is what the values before it are given. See `gemloupe.gradients.Gradients`.
         """
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise BadValue(
+                "tracer.backward takes a loss of one element that depends on a value which records: open the trace with grad=True."
+            )
         return Gradients(self._core, loss, retain_graph)
 
     def barrier(self, count: int = 0) -> Any:
@@ -194,9 +202,10 @@ class Tracer(Access):
         self._note(name, callers_frame())
 
     def _save(self, tensor: torch.Tensor, held: bool) -> torch.Tensor:
-        taken = self._core.snapshot(tensor, held, self._last_name)
-        if taken.requires_grad and taken._is_view() and taken._base.requires_grad:
-            _pass_gradient_to(taken)
+        beside = tensor.requires_grad and (held or tensor._is_view())
+        taken = self._core.snapshot(tensor, held or beside, self._last_name)
+        if beside and taken.requires_grad:
+            _pass_gradient(tensor, taken)
         return taken
 
     # --------------------------------------------------------------------------------------------------- for messages
@@ -219,14 +228,20 @@ class Tracer(Access):
         return OutOfOrder(f"{error} ('{self._last_name}': line {line} of {code.co_filename}; '{name}': {here})")
 
 
-def _pass_gradient_to(part: torch.Tensor) -> None:
-    """A part of a value lies beside the run's way, which goes through the whole: what comes back there is handed to the part, too."""
-    held = weakref.ref(part)  # the hook is the whole's: naming that in it would keep it for ever
+def _pass_gradient(value: torch.Tensor, snapshot: torch.Tensor) -> None:
+    """A snapshot that is a copy lies beside the run's way, which goes through the value, or through the whole that the value is a part
+    of: what comes back there is handed to the snapshot."""
+    whole = value if value._base is None else value._base
+    part = (value.shape, value.stride(), value.storage_offset() - whole.storage_offset())
+    held = weakref.ref(snapshot)  # the hook is the whole's: naming that in it would keep it for ever
+    layout = (whole.shape, whole.stride())
 
     def hand(gradient: torch.Tensor) -> None:
         if (alive := held()) is not None:
-            with torch.no_grad():  # laid out as the whole is, which a view's function asks for
-                own = alive._view_func(torch.empty_like(alive._base).copy_(gradient)).clone()
-            alive.grad = own if alive.grad is None else alive.grad + own
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch takes the question for a mistake
+                own = torch.empty_strided(*layout, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
+                own = own.as_strided(*part).clone()
+                alive.grad = own if alive.grad is None else alive.grad + own
 
-    part._base.register_hook(hand)
+    whole.register_hook(hand)

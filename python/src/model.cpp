@@ -1,6 +1,7 @@
 #include "gemloupe/model.h"
 
 #include "bindings.h"
+#include "gemloupe/base/errors.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -17,6 +18,22 @@ void set_on_step(GenerateOptions& options, py::object on_step) {
     py::gil_scoped_acquire gil;
     py::object go_on = (*held)(tokens);
     return go_on.is_none() || go_on.cast<bool>();
+  };
+}
+
+/// A recorded edit, which the Python model keeps. Held here too, an edit that names its model would keep both for ever,
+/// where no collector sees it.
+Action action_of_edit(const py::object& edit) {
+  auto held = std::shared_ptr<py::weakref>(new py::weakref(edit), [](py::weakref* dead) {
+    py::gil_scoped_acquire gil;
+    delete dead;
+  });
+  return [held](at::Tensor value) {
+    py::gil_scoped_acquire gil;
+    py::object alive = (*held)();
+    check(!alive.is_none(), "a model's edits live as long as its runs");
+    py::object result = alive.attr("_replay")(std::move(value));
+    return result.is_none() ? at::Tensor() : result.cast<at::Tensor>();
   };
 }
 
@@ -48,9 +65,9 @@ void bind_model(py::module_& m) {
           py::arg("config"), py::arg("where"), py::arg("options"))
       .def(
           "with_edits",
-          [](const Model& model, const std::vector<std::tuple<RowId, py::function, std::string>>& edits) {
+          [](const Model& model, const std::vector<std::tuple<RowId, py::object, std::string>>& edits) {
             std::vector<StandingEdit> standing;
-            for (const auto& [row, function, text] : edits) standing.push_back({row, action_of(function), text});
+            for (const auto& [row, edit, text] : edits) standing.push_back({row, action_of_edit(edit), text});
             return model.with_edits(std::move(standing));
           },
           py::arg("edits"))

@@ -240,11 +240,10 @@ def test_right_padding_is_refused(zoo):
     mask[1, -3:] = 0
     with pytest.raises(BadPrompt, match="row 1 .* ends with padding"):
         model.generate(ids, attention_mask=mask)
-    for given in ({"input_ids": ids, "attention_mask": mask.flip(1)},):
-        padded = model.generate(given, max_new_tokens=4, do_sample=False, eos_token_id=[])
-        assert torch.equal(padded, model.generate(**given, max_new_tokens=4, do_sample=False, eos_token_id=[]))
-        alone = model.generate(ids[1:, 3:], max_new_tokens=4, do_sample=False, eos_token_id=[])
-        assert torch.equal(padded[1:, 3:], alone)
+    given, options = {"input_ids": ids, "attention_mask": mask.flip(1)}, dict(max_new_tokens=4, eos_token_id=[])
+    padded = model.generate(given, **options)
+    assert torch.equal(padded, model.generate(**given, **options))
+    assert torch.equal(padded[1:, 3:], model.generate(ids[1:, 3:], **options))
 
 
 def test_a_generation_that_is_stopped_or_over(model):
@@ -363,6 +362,10 @@ def test_defaults_of_generation_config(zoo, tmp_path):
 
     folder = tmp_path / "model"
     shutil.copytree(zoo.folder("mqa"), folder)
+    config = {"do_sample": False, "temperature": 0.0}
+    (folder / "generation_config.json").write_text(json.dumps(config))
+    plain = StandardizedTransformer(folder, attn_implementation="eager")
+    assert torch.equal(plain.generate(ids_of(plain)), plain.generate(ids_of(plain)))
     config = {"do_sample": True, "top_k": 1, "max_new_tokens": 3, "pad_token_id": 7, "eos_token_id": [1]}
     (folder / "generation_config.json").write_text(json.dumps(config))
     model = StandardizedTransformer(folder, attn_implementation="eager")
@@ -389,6 +392,14 @@ def test_defaults_of_generation_config(zoo, tmp_path):
         ({"seed": -1}, "seed must be from 0"),
         ({"do_sample": False, "top_k": 3}, "say how to draw"),
         ({"input_ids": torch.ones(1, 2).long()}, "one of them"),
+        ({"do_sample": "yes"}, "do_sample must be"),
+        ({"streamer": 5}, "streamer"),
+        ({"stop": 5}, "stop must be"),
+        ({"stop": ""}, "stop must be"),
+        ({"eos_token_id": "x"}, "eos_token_id must be"),
+        ({"eos_token_id": 1.5}, "eos_token_id must be"),
+        ({"max_new_tokens": 2**70}, "max_new_tokens must be"),
+        ({"temperature": 1e-40}, "temperature must be above 0"),
     ],
 )
 def test_options_that_are_none(zoo, options, words):

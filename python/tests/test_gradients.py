@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import gemloupe
 from conftest import token_ids
 from reference.bits import assert_equal_bits
 
@@ -210,3 +211,68 @@ def test_an_edit_in_place_behind_what_trains(zoo, name, implementation):
             grads.append(vector.grad)
         torch.testing.assert_close(*grads)
         assert grads[0].abs().sum() > 0, value
+
+
+def test_whatever_is_saved_has_its_gradient_once(zoo):
+    """Held or not, a part or the whole, used in the loss or not; a later edit in place is none of the snapshot's."""
+    model = zoo.model("mqa")
+    ids = ids_of(model)
+    with model.trace(ids, grad=True):
+        value = model.layers[5].layer_output
+        held, part, again = value.save(), value[:, -1].save(), gemloupe.save(value)
+        before = held.detach().clone()
+        inside = model.layers[6].self_attn.output.save()[0]
+        value_after = model.layers[6].layer_output
+        kept = value_after[:, -1].save()
+        value_after[:, 0] = 0
+        loss = (part * 3).sum() + held.sum() + loss_of(model.logits)
+        loss.backward()
+    assert torch.equal(held, before)
+    for found in (held, again):
+        torch.testing.assert_close(found.grad, value.grad)
+    torch.testing.assert_close(part.grad, value.grad[:, -1])
+    assert inside.grad.abs().sum() > 0 and kept.grad.abs().sum() > 0
+    with model.trace(ids, grad=True):
+        part = model.layers[5].layer_output[:, -1].save()
+        part.sum().backward()
+    assert part.grad.eq(1).all()
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_inputs_of_modules(zoo, name, implementation):
+    """Recorded, and made leaves, also where a module sees its input through a view; assigned ones too."""
+    model = zoo.model(name, "float32", implementation)
+    ids = ids_of(model)
+    for path in ("self_attn.q_proj", "self_attn.o_proj", "mlp", "mlp.down_proj"):
+        port = f"layers.2.{path}.input"
+        with model.trace(ids, grad=True) as tracer:
+            recorded = tracer.read(port)
+            loss_of(model.logits).backward()
+        with model.trace(ids) as tracer:
+            leaf = tracer.read(port).requires_grad_()
+            loss_of(model.logits).backward()
+        scale = recorded.grad.abs().max()
+        assert scale > 0 and (leaf.grad - recorded.grad).abs().max() <= 1e-5 * scale, port
+    with model.trace(ids, grad=True) as tracer:
+        tracer.write("layers.2.mlp.input", tracer.read("layers.2.mlp.input") * 2)
+        assigned = tracer.read("layers.2.mlp.input")
+        loss_of(model.logits).backward()
+    assert assigned.grad.abs().sum() > 0
+
+
+def test_what_the_caller_trains_keeps_its_gradient(zoo, tmp_path):
+    model = gemloupe.StandardizedTransformer(zoo.folder("mqa"), attn_implementation="eager")
+    vector = torch.zeros(model.hidden_size, requires_grad=True)
+    with model.trace(ids_of(model), grad=True):
+        model.steer([1, 2], vector, factor=2)
+        loss_of(model.logits).backward()
+    assert vector.grad.abs().sum() > 0
+    table, grads = model.embed_tokens.weight, []
+    table.requires_grad_()
+    for records in (False, True):
+        table.grad = None
+        with model.trace(ids_of(model), grad=records):
+            loss_of(model.logits).backward()
+        grads.append(table.grad)
+    assert torch.equal(*grads)

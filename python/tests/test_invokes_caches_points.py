@@ -216,3 +216,55 @@ def test_stopped_invokes(zoo):
         tracer.cache()
     with pytest.raises(BadOption, match="invoke"), model.trace(ids_of(model)) as tracer:
         tracer.invoke(ids_of(model))
+
+
+def test_written_rows_of_logits_are_in_caches_and_points(zoo):
+    model = zoo.model("mqa", "float32", None)
+    ids = ids_of(model)
+    last = model(ids)[:, -1]
+    with model.trace(ids) as tracer:
+        rows = model.logits[:, -1]
+        rows += 100
+        cache = tracer.cache(values="logits")
+    torch.testing.assert_close(cache["logits"][:, -1], last + 100, atol=1e-3, rtol=0)
+    with model.trace(ids) as tracer:
+        rows = model.logits[:, -1]
+        rows += 100
+        point = tracer.point("logits")
+    with model.trace(start_from=point):
+        torch.testing.assert_close(model.logits[:, -1].save(), last + 100, atol=1e-3, rtol=0)
+
+
+def test_points_that_a_run_cannot_go_on_from(zoo):
+    model = zoo.model("mqa")
+    with model.scan(ids_of(model)) as tracer:
+        scanned = tracer.point("layers.1.layer_output")
+    with model.edit() as edited:
+        model.layers[1].layer_output[:] = 0
+    with model.trace(ids_of(model)) as tracer:
+        point = tracer.point("layers.1.layer_output")
+    for bad, words in ((scanned, "scan"), ("x", "point of a run")):
+        with pytest.raises(BadOption, match=words):
+            model.trace(start_from=bad)
+    with pytest.raises(BadOption, match="standing edits"):
+        edited.trace(start_from=point)
+
+
+def test_a_point_with_another_rotary_table_is_repeated(zoo):
+    model = zoo.model("mqa")
+    ids = torch.cat([ids_of(model), ids_of(model, seed=8)])
+    with model.trace(ids) as tracer:
+        arguments, keywords = model.layers[3].self_attn.inputs
+        tables = tuple(table * 0.5 for table in keywords["position_embeddings"])
+        model.layers[3].self_attn.inputs = (arguments, {**keywords, "position_embeddings": tables})
+        point = tracer.point("layers.3.self_attn.input")
+        expected = model.logits.save()
+    with model.trace(start_from=point.repeat(2)):
+        torch.testing.assert_close(model.logits.save(), expected.repeat(2, 1, 1), atol=1e-4, rtol=1e-4)
+
+
+def test_a_cache_of_fused_attention(zoo):
+    model = zoo.model("mqa", "float32", None)
+    with model.trace(ids_of(model)) as tracer:
+        cache = tracer.cache(modules="layers.*.self_attn")
+    assert list(cache) == [f"layers.{i}.self_attn.output.0" for i in range(model.num_layers)]

@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import contextlib
 import copy
 import subprocess
 import sys
@@ -308,5 +309,35 @@ with model.trace(torch.arange(5)[None] + 3):
 assert isinstance(ours, torch.Tensor)
 assert torch.ones(2).save()[0] == "theirs"
 """
-    done = subprocess.run([sys.executable, "-c", script, zoo.folder("mqa")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script, zoo.folder("mqa")], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
+
+
+def test_context_managers_around_a_trace(model):
+    ids = token_ids(9, model.vocab_size, 1)
+
+    @contextlib.contextmanager
+    def traced():
+        with model.trace(ids) as tracer:
+            yield tracer
+
+    with traced():
+        stream = model.layers[0].layer_output.save()
+    assert stream.shape == (1, 9, model.hidden_size)
+
+    def generator(opened):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(opened)
+            yield
+            model.layers[0].layer_output  # noqa: B018
+            yield
+
+    for opened in (model.trace(ids), model.edit()):
+        waiting = generator(opened)
+        next(waiting)
+        with pytest.raises(OutsideTrace, match="while a run goes on"):
+            model.layers[0].layer_output  # noqa: B018
+        next(waiting)
+        waiting.close()

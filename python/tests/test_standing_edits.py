@@ -1,5 +1,8 @@
 """`model.edit()`: what is done to values there, every run of the edited model does."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -217,3 +220,45 @@ def test_an_edit_inside_a_skipped_block_is_refused(zoo):
     with pytest.raises(NotInThisRun, match="skipped"), edited.trace(ids_of(model)):
         edited.skip_layer(1)
         edited.logits.save()
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("name", NAMES)
+def test_edits_of_keys_are_made_once_a_pass(zoo, name, implementation):
+    """As in a whole run of what has been made, whatever the cache keeps."""
+    model = zoo.model(name, "float32", implementation)
+    ids = ids_of(model)
+    with model.edit() as edited:
+        model.layers[2].self_attn.attention_keys *= 2
+        model.layers[1].self_attn.attention_values.apply(lambda live: live + 0.5)
+    made = ids
+    for _ in range(5):
+        made = torch.cat([made, edited(made)[:, -1].argmax(-1)[:, None]], 1)
+    assert torch.equal(edited.generate(ids, max_new_tokens=5, eos_token_id=[], do_sample=False), made)
+
+
+def test_a_model_that_is_dropped_is_gone(zoo):
+    model = zoo.model("mqa")
+    with model.edit() as edited:
+        model.layers[2].layer_output = torch.zeros(1, 9, model.hidden_size)
+        model.layers[1].layer_output.apply(lambda live: live * edited.num_layers)  # noqa: F821
+    logits_of(edited, ids_of(model))
+    gone = weakref.ref(edited)
+    del edited
+    gc.collect()
+    assert gone() is None
+
+
+def test_small_mistakes(zoo):
+    model = zoo.model("mqa", "float32", None)
+    with model.edit() as edited:
+        model.layers[2].self_attn.output[1][:] = 0
+    with pytest.raises(BadValue, match="not made in this run"):
+        logits_of(edited, ids_of(model))
+    with pytest.raises(BadValue, match="takes a function"), model.edit():
+        model.layers[2].layer_output.apply(5)
+    session = model.edit()
+    for _ in range(2):
+        with session as edited:
+            model.layers[1].mlp.mlp_output *= 2
+    assert len(edited.edits) == 2

@@ -245,7 +245,12 @@ Trace Model::trace(const TracePoint& point) const {
   shared_weights();
   if (point.plan != plan_)
     throw BadOption("this point is of another model's run: a run goes on from a point of the same model.");
-  return Trace(point, edits_);
+  if (point.cursor->weights().device() != weights_->device())
+    throw BadOption("this point is of a scan, which has no numbers to go on with: take it in a trace.");
+  if (point.standing != edits_)
+    throw BadOption(
+        "this point is of a run with other standing edits: take it in a run of the model that goes on from it.");
+  return Trace(point);
 }
 
 Trace Model::scan(const Prompt& prompt) const {

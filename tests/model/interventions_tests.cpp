@@ -171,7 +171,9 @@ TEST_CASE("model: standing edits are in every run of that model, and in no other
   Trace first = edited.trace(clean());
   const auto point = first.point(model.plan().find_row("layers.0.layer_output"));
   CHECK(same_bits(edited.trace(*point).read("logits"), expected));
-  CHECK(!same_bits(model.trace(*point).read("logits"), expected));
+  CHECK_THROWS_AS(model.trace(*point), BadOption);
+  Trace scan = model.scan(clean());
+  CHECK_THROWS_AS(model.trace(*scan.point(row)), BadOption);
   GenerateOptions options;
   options.max_new_tokens = 3;
   options.end_tokens.emplace();
@@ -182,6 +184,18 @@ TEST_CASE("model: standing edits are in every run of that model, and in no other
     pass.edit("layers.1.mlp.mlp_output", [](at::Tensor value) { return value * 0.5; });
     passes.finish(pass);
   }
+  // Of keys, too, it is made once a pass, of what they are without it.
+  const RowId keys = model.plan().find_row("layers.1.self_attn.attention_keys");
+  const Model doubled = model.with_edits({{keys, [](at::Tensor live) { return live.mul_(2); }, "doubled"}});
+  at::Tensor grown = clean().ids;
+  for (int64_t i = 0; i < 3; ++i) {
+    const at::Tensor next = doubled.trace(Prompt{grown, {}, {}}).last_logits().argmax(-1, true);
+    grown = at::cat({grown, next}, 1);
+  }
+  CHECK(at::equal(doubled.generate(clean(), options), grown));
+  Trace ending = model.trace(clean());
+  ending.when(keys, [&](at::Tensor) { return ending.finish(), at::Tensor(); });
+  CHECK_THROWS_AS(ending.read("logits"), OutsideTrace);
   CHECK(at::equal(ids, passes.ids()));
   CHECK(passes.pass().finished());
 }

@@ -169,7 +169,7 @@ void Cursor::set(const Operand& operand, const at::Tensor& tensor) {
            operand.slot;
   });
   Position producer = plan_->producer[static_cast<size_t>(operand.slot)];
-  if (state_.cache && producer >= 0) {
+  if (state_.cache && producer >= 0 && !unshared_.contains(operand.slot)) {
     const Step& step = plan_->steps[static_cast<size_t>(producer)];
     if (const auto* extend = std::get_if<op::Extend>(&step.op))
       slots_[static_cast<size_t>(operand.slot)] =
@@ -209,8 +209,18 @@ bool Cursor::inside_experts() const {
   return inside;
 }
 
-bool Cursor::has_no_batch(Slot slot) const {
-  if (this->slot(slot).size(0) != 1) return false;
+void Cursor::unshare(Slot slot) {
+  const Position producer = plan_->producer[static_cast<size_t>(slot)];
+  if (!state_.cache || producer < 0 || unshared_.contains(slot)) return;
+  if (!std::holds_alternative<op::Extend>(plan_->steps[static_cast<size_t>(producer)].op)) return;
+  at::Tensor& live = slots_[static_cast<size_t>(slot)];
+  c10::AutoGradMode recording(live.requires_grad());
+  live = live.clone();
+  unshared_.insert(slot);
+}
+
+bool Cursor::has_no_batch(Slot slot, const at::Tensor& tensor) const {
+  if (tensor.size(0) != 1) return false;
   const Position made = plan_->producer[static_cast<size_t>(slot)];
   return batch_ > 1 || slot == plan_->position_ids ||
          (made >= 0 && std::holds_alternative<op::Rotary>(plan_->steps[static_cast<size_t>(made)].op));
@@ -228,8 +238,12 @@ void Cursor::repeat(int64_t times) {
     return tensor.repeat(repeats);
   };
   for (Slot slot = 0; slot < plan_->slots; ++slot)
-    if (at::Tensor& live = slots_[static_cast<size_t>(slot)]; live.defined() && !has_no_batch(slot)) live = wider(live);
-  for (auto& [place, tensor] : bound_) tensor = wider(tensor);
+    if (at::Tensor& live = slots_[static_cast<size_t>(slot)]; live.defined() && !has_no_batch(slot, live))
+      live = wider(live);
+  for (auto& [place, tensor] : bound_) {
+    const Operand& operand = plan_->steps[static_cast<size_t>(place.first)].inputs[static_cast<size_t>(place.second)];
+    if (!has_no_batch(operand.slot, tensor)) tensor = wider(tensor);
+  }
   state_.padding = wider(state_.padding);
   batch_ *= times;
 }

@@ -48,6 +48,10 @@ class Cursor {
   /// Whether the slot still is what another block's keys or values are, not a copy of them.
   bool is_borrowed(Slot slot) const { return borrowed_.contains(slot); }
 
+  /// From here on the slot is this pass's own: what is written into it does not persist in a cache.
+  void unshare(Slot slot);
+
+  bool is_bound(Position step, int index) const { return bound_.contains({step, index}); }
   /// Replaces what one operand of one step reads; `view` is how `tensor` is looked at.
   void set_input(Position step, int index, const View& view, const at::Tensor& tensor);
   /// What `set_input` put there, or what the operand reads, as `view` shows it.
@@ -72,13 +76,14 @@ class Cursor {
               const std::vector<Slot>& outputs);
   void drop(Position after);
   bool inside_experts() const;
-  bool has_no_batch(Slot slot) const;
+  bool has_no_batch(Slot slot, const at::Tensor& tensor) const;
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Weights> weights_;
   std::vector<at::Tensor> slots_;
   std::map<std::pair<Position, int>, at::Tensor> bound_;
   std::set<Slot> borrowed_;  ///< that still are what another block keeps
+  std::set<Slot> unshared_;  ///< that the cache does not follow any more
   PassState state_;
   int64_t batch_;
   Position position_ = 0;

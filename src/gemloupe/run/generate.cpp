@@ -22,12 +22,13 @@ void check_options(const GenerateOptions& o) {
   if (o.max_new_tokens < 0)
     throw BadOption("max_new_tokens must be 0 or more, but it is " + std::to_string(o.max_new_tokens) + ".");
   const Sampling& s = o.sampling;
-  if (!(s.temperature > 0) || std::isinf(s.temperature)) refuse("temperature", "above 0", s.temperature);
+  if (!(s.repetition_penalty > 0) || std::isinf(s.repetition_penalty))
+    refuse("repetition_penalty", "above 0", s.repetition_penalty);
+  if (!o.do_sample) return;
+  if (!(s.temperature >= 1e-30) || std::isinf(s.temperature)) refuse("temperature", "above 0", s.temperature);
   if (s.top_k < 0) refuse("top_k", "0 (for all) or more", static_cast<double>(s.top_k));
   if (!(s.top_p > 0 && s.top_p <= 1)) refuse("top_p", "above 0 and at most 1", s.top_p);
   if (!(s.min_p >= 0 && s.min_p <= 1)) refuse("min_p", "from 0 to 1", s.min_p);
-  if (!(s.repetition_penalty > 0) || std::isinf(s.repetition_penalty))
-    refuse("repetition_penalty", "above 0", s.repetition_penalty);
 }
 
 at::Tensor penalised(const at::Tensor& logits, const at::Tensor& ids, double penalty) {

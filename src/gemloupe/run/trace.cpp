@@ -51,12 +51,16 @@ void Trace::advance(Position target) {
   adopt_leaves();
   while (!actions_.empty() && actions_.begin()->first <= target) {
     auto node = actions_.extract(actions_.begin());
-    const auto& [id, action] = node.mapped();
+    const auto& [id, action, standing] = node.mapped();
     const Row& row = plan_->row(id);
     try {
       refuse_skipped(row);
       cursor_->advance(row.position);
-      if (at::Tensor result = action(read(id)); result.defined()) write(id, result);
+      // A later pass makes a standing edit again, of keys as they were: the cache does not keep what it wrote.
+      if (standing) cursor_->unshare(row.value.slot);
+      at::Tensor result = action(read(id));
+      cursor();  // which the action may have ended
+      if (result.defined()) write(id, result);
       adopt_leaves();
     } catch (...) {
       actions_.insert(std::move(node));  // a body that goes on all the same is refused again
@@ -82,7 +86,7 @@ void Trace::when(RowId id, Action action) {
   const Row& row = plan_->row(id);
   if (row.position < cursor().position())
     throw OutOfOrder("'" + row.name + "' has passed already: this trace has reached '" + last_name_ + "'.");
-  actions_.emplace(row.position, std::pair(id, std::move(action)));
+  actions_.emplace(row.position, Waiting{id, std::move(action), false});
 }
 
 void Trace::stand(StandingEdits edits) {
@@ -93,7 +97,8 @@ void Trace::stand(StandingEdits edits) {
 void Trace::stand_behind(Position place) {
   if (!standing_) return;
   for (const StandingEdit& edit : *standing_)
-    if (plan_->row(edit.row).position > place) when(edit.row, edit.action);
+    if (const Position at = plan_->row(edit.row).position; at > place)
+      actions_.emplace(at, Waiting{edit.row, edit.action, true});
 }
 
 void Trace::run_actions() {
@@ -113,19 +118,26 @@ at::Tensor Trace::read(RowId id) {
   go_to(row);
   if (row.is_argument && !row.consumers.empty()) {
     auto [step, index] = row.consumers.front();
-    const View& view = row.value.view;
-    at::Tensor bound = cursor_->get_input(step, index, view);
-    if (!is_protected(bound)) return bound;
-    if (!bound.is_alias_of(cursor_->slot(row.value.slot))) {
-      for (auto [s, i] : row.consumers) cursor_->set_input(s, i, view, bound.clone());
-      return cursor_->get_input(step, index, view);
-    }
+    if (cursor_->is_bound(step, index)) return bound_argument(row);
   }
   protect(row.value);
   // Behind a value that records, as behind one that a caller trains, all do.
   return cursor_->slot(row.value.slot).defined() && cursor_->slot(row.value.slot).requires_grad()
              ? retaining(row.value)
              : handed_out(row.value);
+}
+
+/// What was assigned to a module's input alone.
+at::Tensor Trace::bound_argument(const Row& row) {
+  auto [step, index] = row.consumers.front();
+  const View& view = row.value.view;
+  at::Tensor bound = cursor_->get_input(step, index, view);
+  if (!is_protected(bound) && !bound.requires_grad()) return bound;
+  c10::AutoGradMode recording(bound.requires_grad());
+  at::Tensor own = bound.clone();
+  if (own.requires_grad()) retain(own);
+  for (auto [s, i] : row.consumers) cursor_->set_input(s, i, view, own);
+  return own;
 }
 
 at::Tensor Trace::handed_out(const Operand& operand) {
@@ -200,8 +212,10 @@ void Trace::edit(const std::string& name, const std::function<at::Tensor(at::Ten
 void Trace::record_gradients() {
   records_ = true;
   // A leaf of this run's own, so that the weights stay frozen.
-  when(plan_->find_row(std::string(values::token_embeddings.name)),
-       [](at::Tensor embeddings) { return embeddings.detach().clone().requires_grad_(true); });
+  when(plan_->find_row(std::string(values::token_embeddings.name)), [](at::Tensor embeddings) {
+    if (embeddings.requires_grad()) return at::Tensor();  // the caller trains the table itself
+    return embeddings.detach().clone().requires_grad_(true);
+  });
 }
 
 // An identity node that the run goes on from: what is handed out has its gradient, and may be written in place although
@@ -238,21 +252,22 @@ std::shared_ptr<TracePoint> Trace::point(RowId id) {
   auto copy = cursor_->apart();
   // Both runs hold the same tensors from here on: whichever touches one first takes a copy.
   for (const at::Tensor& live : copy->live()) remember(live);
-  return std::make_shared<TracePoint>(plan_, std::move(copy), input_size_);
+  return std::make_shared<TracePoint>(plan_, std::move(copy), input_size_, standing_);
 }
 
 std::shared_ptr<TracePoint> TracePoint::repeated(int64_t times) const {
   if (times < 1) throw BadOption("a point is repeated once or more, but times is " + std::to_string(times) + ".");
   auto copy = std::make_unique<Cursor>(*cursor);
   copy->repeat(times);
-  return std::make_shared<TracePoint>(plan, std::move(copy), std::pair(input_size.first * times, input_size.second));
+  return std::make_shared<TracePoint>(plan, std::move(copy), std::pair(input_size.first * times, input_size.second),
+                                      standing);
 }
 
-Trace::Trace(const TracePoint& point, StandingEdits edits)
+Trace::Trace(const TracePoint& point)
     : plan_(point.plan),
       cursor_(std::make_unique<Cursor>(*point.cursor)),
       input_size_(point.input_size),
-      standing_(std::move(edits)) {
+      standing_(point.standing) {
   for (const at::Tensor& live : cursor_->live()) remember(live);
   stand_behind(cursor_->position());
   last_name_ = "the point that this trace started from";
@@ -280,7 +295,8 @@ void Trace::protect(const Operand& operand) {
 at::Tensor Trace::snapshot(at::Tensor&& tensor) {
   if (!tensor.defined()) return tensor;
   if (tensor.requires_grad()) {  // the very node: a copy would have no gradient
-    retain(tensor);
+    // A part's gradient is a part of the whole's, which whoever keeps the part takes from there.
+    tensor.is_view() ? recorded_.emplace_back(tensor.getIntrusivePtr()), void() : retain(tensor);
     remember(tensor);
     return tensor;
   }

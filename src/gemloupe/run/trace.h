@@ -38,9 +38,8 @@ class Trace {
  public:
   Trace(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs, bool eager,
         KvCache* cache = nullptr);
-  /// Goes on from a point of another run, of the same model: what lies before it is not computed again. `edits` are
-  /// made behind it.
-  explicit Trace(const TracePoint& point, StandingEdits edits = nullptr);
+  /// Goes on from a point of another run, of the same model: what lies before it is not computed again.
+  explicit Trace(const TracePoint& point);
 
   const Plan& plan() const { return *plan_; }
 
@@ -118,6 +117,7 @@ class Trace {
   void advance(Position target);
   void stand_behind(Position place);
   at::Tensor handed_out(const Operand& operand);
+  at::Tensor bound_argument(const Row& row);
   void adopt_leaves();
   void refuse_skipped(const Row& row) const;
   void refuse_skip(const Module& first, const Module& last) const;
@@ -136,7 +136,12 @@ class Trace {
   std::string last_name_, last_where_, where_;
   /// Storages that somebody outside this run keeps: a value in one of them is copied before it is handed out again.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
-  std::multimap<Position, std::pair<RowId, Action>> actions_;
+  struct Waiting {
+    RowId row;
+    Action action;
+    bool standing;
+  };
+  std::multimap<Position, Waiting> actions_;
   StandingEdits standing_;
   /// Views that were handed out since the run stood still: one that is made a leaf takes its value's place.
   std::vector<std::pair<Operand, WeakTensor>> views_;
@@ -150,8 +155,9 @@ class Trace {
 
 class TracePoint {
  public:
-  TracePoint(std::shared_ptr<const Plan> of_plan, std::unique_ptr<Cursor> at, std::pair<int64_t, int64_t> size)
-      : plan(std::move(of_plan)), cursor(std::move(at)), input_size(size) {}
+  TracePoint(std::shared_ptr<const Plan> of_plan, std::unique_ptr<Cursor> at, std::pair<int64_t, int64_t> size,
+             StandingEdits edits)
+      : plan(std::move(of_plan)), cursor(std::move(at)), input_size(size), standing(std::move(edits)) {}
 
   /// The same place of a run whose batch is this one's `times` times over: row r is row r modulo batch of this one.
   /// Errors: BadOption, and BadValue inside a mixture's experts, whose rows are no batch.
@@ -160,6 +166,7 @@ class TracePoint {
   const std::shared_ptr<const Plan> plan;
   const std::unique_ptr<const Cursor> cursor;
   const std::pair<int64_t, int64_t> input_size;
+  const StandingEdits standing;  ///< of its run: those before it are made, those behind it go along
 };
 
 }  // namespace v0
