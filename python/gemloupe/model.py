@@ -258,7 +258,7 @@ class StandardizedTransformer(Accessors, Module):
             streamer: called with each step's tokens, one a row; False ends the generation.
             eos_token_id: in the place of the checkpoint's; [] for none.
 
-        What is not given is what the checkpoint's generation_config.json says: Gemma's own files draw (``do_sample``).
+        What is not given is what the checkpoint's generation_config.json says: tokens are drawn where it has ``do_sample``.
 
         Raises:
             BadPrompt, BadOption.
