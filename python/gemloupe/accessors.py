@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from .errors import BadOption, BadValue
 from .modules import Module
+from .recording import RecordedValue
 
 if TYPE_CHECKING:
     from .model import StandardizedTransformer
@@ -135,6 +136,8 @@ class Accessors:
                 raise BadOption("positions is the old name of token_positions: give one of them.")
             warnings.warn("steer: positions is now token_positions", DeprecationWarning, stacklevel=2)
             token_positions = positions
+        if not isinstance(steering_vector, torch.Tensor):
+            raise BadValue(f"steering_vector is {type(steering_vector).__name__}; it must be a tensor [hidden_size].")
         if steering_vector.ndim == 0 or steering_vector.shape[-1] != self.hidden_size:
             raise BadValue(
                 f"steering_vector has the shape {list(steering_vector.shape)}; its last axis must be hidden_size, {self.hidden_size}."
@@ -143,7 +146,10 @@ class Accessors:
         part = (every if batch_index is None else batch_index, every if token_positions is None else token_positions)
         for layer in sorted(set(layer_numbers(self, layers))):
             stream = self.layers_output[layer]
-            stream[part] += factor * steering_vector.to(stream.device)
+            if isinstance(stream, RecordedValue):  # what is trained is multiplied in each run
+                stream[part].apply(_steering(steering_vector, factor))
+            else:
+                stream[part] += factor * steering_vector.to(stream.device)
 
     def get_topk_closest_tokens(
         self: StandardizedTransformer,  # type: ignore[misc]
@@ -178,6 +184,13 @@ class Accessors:
         """The vocabulary's spelling of each id [n], with its probability [n]."""
         names = token_names(self.tokenizer, tokens.tolist())
         return dict(zip(names, probs.tolist(), strict=True))
+
+
+def _steering(vector: torch.Tensor, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def steer(stream: torch.Tensor) -> torch.Tensor:
+        return stream + factor * vector.to(stream.device)
+
+    return steer
 
 
 def check_k(k: int, size: int) -> None:

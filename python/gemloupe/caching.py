@@ -44,7 +44,8 @@ class Cache(Mapping[str, torch.Tensor]):
         row = self._model._row(name)  # in the other spelling, or an error with the nearest names
         found = self._model._row_table[row].name
         if found not in self._tensors:
-            raise UnknownName(f"'{name}' was not collected; the cache has {', '.join(self._tensors) or 'nothing'}")
+            has = ", ".join(self._tensors) or "nothing yet: it fills as the run goes by, to the end of the body"
+            raise UnknownName(f"'{name}' was not collected; the cache has {has}")
         return self._tensors[found]
 
     def __iter__(self) -> Iterator[str]:

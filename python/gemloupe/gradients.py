@@ -68,6 +68,10 @@ class Gradients:
             )
         found = self._gradient(self._loss, value)
         if found is None:
+            if value._base is not None:
+                raise BadValue(
+                    "this is a part of a value: write gradients[value][...] with the part's index behind it."
+                )
             raise BadValue("the loss does not depend on this value, so it has no gradient.")
         gradient = found.clone()
         self._read.append((value, gradient, gradient._version))

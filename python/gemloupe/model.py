@@ -234,9 +234,9 @@ class StandardizedTransformer(Accessors, Module):
         self.__dict__["edits"] = tuple(edits)
         self.__dict__["_core"] = self._core.with_edits([(edit._row, edit, edit.text) for edit in edits])
 
-    def __call__(self, prompt: PromptLike, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, prompt: PromptLike, *, attention_mask: Any = None, position_ids: Any = None) -> torch.Tensor:
         """The logits [batch, seq, vocab_size] of a run without a body; standing edits are made."""
-        core = _core.Trace(self._core, self._prompt(prompt, **kwargs))
+        core = _core.Trace(self._core, self._prompt(prompt, attention_mask, position_ids))
         logits = core.read(self._row_index["logits"])
         core.finish()
         return logits

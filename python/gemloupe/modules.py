@@ -60,6 +60,13 @@ class NativeModule:
         return f"<{self._info['class_name']} '{self._info['path']}'>"
 
 
+#: What people from TransformerLens and nnsight ask a model for.
+ELSEWHERE = frozenset(
+    "run_with_cache run_with_hooks add_hook add_perma_hook reset_hooks hook_dict blocks cfg to_tokens to_string to_str_tokens "
+    "to_single_token W_E W_U W_Q W_K W_V W_O ln_final_hook unembed session all save_grad source".split()
+)
+
+
 def _assembled(part: Any, leaves: Iterator[torch.Tensor | None]) -> Any:
     """A part of a plan with its leaves in it."""
     if part is None:
@@ -214,6 +221,8 @@ class Module:
         full = self._name(name)
         if name.startswith("__"):
             return AttributeError(name)
+        if name in ELSEWHERE:
+            return UnknownName(f"'{full}' is another library's name: docs/coming-from.md says what it is called here.")
         try:
             self._model._core.plan.find_row(full)
         except (UnknownName, Absent, NotInThisRun) as error:

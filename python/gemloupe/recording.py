@@ -45,6 +45,12 @@ class StandingEdit:
                     "attn_implementation='eager'."
                 )
             return self._function(live)
+        except IndexError as error:
+            raise BadValue(
+                f"the standing edit '{self.text}', recorded at {self.where}, does not fit a value of the shape {list(live.shape)}: "
+                f"{error}. A generation's passes have one position each but for the first: use -1, or .apply(function) with a "
+                "function that looks at the shape."
+            ) from None
         except Exception as error:
             error.add_note(f"in the standing edit '{self.text}', recorded at {self.where}")
             raise

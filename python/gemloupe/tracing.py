@@ -124,10 +124,11 @@ class Tracer(Access):
         ``gradients[value]`` is the live gradient of a value that the trace has read; what is written into it, or assigned,
         is what the values before it are given. See `gemloupe.gradients.Gradients`.
         """
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            raise BadValue(
-                "tracer.backward takes a loss of one element that depends on a value which records: open the trace with grad=True."
-            )
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            found = f"of the shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise BadValue(f"tracer.backward takes a loss of one element, but it is {found}.")
+        if not loss.requires_grad:
+            raise BadValue("the loss depends on no value that records: open the trace with grad=True.")
         return Gradients(self._core, loss, retain_graph)
 
     def barrier(self, count: int = 0) -> Any:

@@ -262,3 +262,32 @@ def test_small_mistakes(zoo):
         with session as edited:
             model.layers[1].mlp.mlp_output *= 2
     assert len(edited.edits) == 2
+
+
+def test_a_steered_vector_trains_and_positions_of_a_prompt(zoo):
+    model = zoo.model("mqa")
+    vector = torch.zeros(model.hidden_size, requires_grad=True)
+    with model.edit() as edited:
+        model.steer(2, vector, factor=2, token_positions=-1)
+    losses = []
+    optimiser = torch.optim.Adam([vector], lr=0.3)
+    for _ in range(15):
+        optimiser.zero_grad()
+        with edited.trace(ids_of(model)):
+            loss = -edited.logits[:, -1].log_softmax(-1)[0, 5]
+            loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 1
+    with model.edit() as edited:
+        model.layers[2].layer_output[:, 2] += vector.detach()
+    edited(ids_of(model))
+    with pytest.raises(BadValue, match="one position each"):
+        edited.generate(ids_of(model), max_new_tokens=3, do_sample=False, eos_token_id=[])
+
+
+def test_names_of_other_libraries(zoo):
+    model = zoo.model("mqa")
+    for name in ("run_with_cache", "cfg", "blocks", "session"):
+        with pytest.raises(UnknownName, match="coming-from"):
+            getattr(model, name)
