@@ -22,9 +22,9 @@ from .patching import (
     _chunks,
     _columns,
     _copies,
+    _in_order,
     _last_logits,
     _number,
-    _repeated,
     _seq_axis,
     _value_of_block,
 )
@@ -86,6 +86,12 @@ def _run(
         if not value.requires_grad:
             raise BadOption(f"'{name}' holds integers, which have no gradient.")
     return _Run(torch.stack([_recorded_number(metric, part) for part in logits.split(rows)]), values)
+
+
+def _repeated(prompt: _core.Prompt, times: int) -> _core.Prompt:
+    """The prompt's rows `times` times over."""
+    again = lambda tensor: None if tensor is None else tensor.repeat(times, 1)  # noqa: E731
+    return _core.Prompt(again(prompt.ids), again(prompt.attention_mask), again(prompt.position_ids))
 
 
 def _tensor(value: torch.Tensor | LogitRows) -> torch.Tensor:
@@ -239,10 +245,6 @@ def attribution_patching(
 
     found = {value: estimate(value) for value in wanted}
     return found[values] if isinstance(values, str) else found
-
-
-def _in_order(model: StandardizedTransformer, names: set[str]) -> list[str]:
-    return sorted(names, key=lambda name: model._row_table[model._row(name)].position)
 
 
 def _kept_axes(model: StandardizedTransformer, names: list[str], heads: bool) -> list[int]:

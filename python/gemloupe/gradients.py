@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from .errors import BadValue, OutOfOrder
 
 if TYPE_CHECKING:
-    from . import _core
+    from .tracing import Tracer
 
 
 class Gradients:
@@ -30,7 +30,7 @@ class Gradients:
     values are read, since they are made of it.
     """
 
-    def __init__(self, run: _core.Trace, loss: torch.Tensor, retain_graph: bool = False) -> None:
+    def __init__(self, run: Tracer, loss: torch.Tensor, retain_graph: bool = False) -> None:
         self._run = run
         self._loss, self._retain_graph = loss, retain_graph
         self._read: list[
@@ -107,7 +107,7 @@ class Gradients:
         """Without a trace of it: values on the way add to their own `.grad`, which is for the block's end to do."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch takes the question for a mistake where there is none
-            before = [(held, held.grad) for held in self._run.recorded()]
+            before = [(held, held.grad) for held in self._run._recorded()]
         (found,) = torch.autograd.grad(of, value, retain_graph=True, allow_unused=True)
         for held, gradient in before:
             held.grad = gradient

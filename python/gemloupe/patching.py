@@ -75,12 +75,6 @@ def _last_logits(model: StandardizedTransformer, mask: torch.Tensor) -> torch.Te
     return model.logits[torch.arange(len(mask), device=mask.device), last].float()
 
 
-def _repeated(prompt: _core.Prompt, times: int) -> _core.Prompt:
-    """The prompt's rows `times` times over."""
-    again = lambda tensor: None if tensor is None else tensor.repeat(times, 1)  # noqa: E731
-    return _core.Prompt(again(prompt.ids), again(prompt.attention_mask), again(prompt.position_ids))
-
-
 def _sweep(
     model: StandardizedTransformer,
     prompt: _core.Prompt,
@@ -96,8 +90,7 @@ def _sweep(
     """
     mask, rows = mask_of(prompt), len(prompt.ids)
     found: dict[str, list[float]] = {name: [] for name in edits}
-    in_order = sorted(edits, key=lambda name: model._row_table[model._row(name)].position)
-    work = [(name, chunk) for name in in_order for chunk in _chunks(edits[name], copies)]
+    work = [(name, chunk) for name in _in_order(model, edits) for chunk in _chunks(edits[name], copies)]
     point, at = None, ""
     with model.trace(prompt) as tracer:
         for name, chunk in progress_bar(work, desc=desc) if desc else work:
@@ -110,6 +103,11 @@ def _sweep(
                 logits = _last_logits(model, mask.repeat(len(chunk), 1))
             found[name] += [_number(metric, part) for part in logits.split(rows)]
         return _number(metric, _last_logits(model, mask)), found
+
+
+def _in_order(model: StandardizedTransformer, names: Iterable[str]) -> list[str]:
+    """The names as a run reaches them."""
+    return sorted(names, key=lambda name: model._row_table[model._row(name)].position)
 
 
 def _chunks(items: Sequence[Any], size: int) -> list[Sequence[Any]]:

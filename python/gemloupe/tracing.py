@@ -34,6 +34,7 @@ class Tracer(Access):
         self._logit_rows: dict[int, LogitRows] = {}
         self._caches: list[Cache] = []
         self._derived: list[tuple[str, torch.Tensor, int]] = []  # what was read and must not be written
+        self._copies: list[weakref.ref[torch.Tensor]] = []  # snapshots that are handed their gradients
 
     # ----------------------------------------------------------------------------------------------------- the body
 
@@ -129,7 +130,7 @@ class Tracer(Access):
             raise BadValue(f"tracer.backward takes a loss of one element, but it is {found}.")
         if not loss.requires_grad:
             raise BadValue("the loss depends on no value that records: open the trace with grad=True.")
-        return Gradients(self._core, loss, retain_graph)
+        return Gradients(self, loss, retain_graph)
 
     def barrier(self, count: int = 0) -> Any:
         """Accepted for compatibility: there is nothing to wait for."""
@@ -207,7 +208,13 @@ class Tracer(Access):
         taken = self._core.snapshot(tensor, held or beside, self._last_name)
         if beside and taken.requires_grad:
             _pass_gradient(tensor, taken)
+            self._copies.append(weakref.ref(taken))
         return taken
+
+    def _recorded(self) -> list[torch.Tensor]:
+        """The values and snapshots of this run that have gradients, and that somebody still holds."""
+        copies = [copy for held in self._copies if (copy := held()) is not None]
+        return [*self._core.recorded(), *copies]
 
     # --------------------------------------------------------------------------------------------------- for messages
 

@@ -67,6 +67,7 @@ def test_what_is_written_reaches_what_lies_before(zoo, name):
         attention = model.layers[0].self_attn.output[0]
         early = model.layers[1].layer_output
         mlp = model.layers[2].mlp.output
+        part, whole = early[:, -1].save(), early.save()
         late = model.layers[3].layer_output
         with tracer.backward(loss_of(model.logits)) as gradients:
             gradients[late][:, 0] *= 0.5
@@ -78,6 +79,8 @@ def test_what_is_written_reaches_what_lies_before(zoo, name):
         assert (gradient - expected[path]).abs().max() <= 1e-5 * scale, path
         assert torch.equal(value.grad, gradient), "and .grad has it when the block has ended"
     assert mlp.grad.eq(0).all()
+    assert torch.equal(part.grad, early.grad[:, -1])
+    assert torch.equal(whole.grad, early.grad), "once, however often gradients were asked for"
 
 
 @pytest.mark.parametrize("name", ["mqa", "gemma2", "gemma4_moe"])  # of E2B borrowed keys pass a block by

@@ -86,8 +86,17 @@ at::Tensor Trace::checked_shape(const Row& row, const at::Tensor& tensor) const 
   return tensor.to(cursor_->weights().device(), cursor_->weights().dtype(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-/// As a run of shapes alone makes it: the value itself may never be made.
+/// The catalogue's, where a standard value lies there, else as a run of shapes alone makes it: the value itself may
+/// never be made.
 std::vector<int64_t> Trace::shape_of(const Row& row) const {
+  if (const Row& known = with_axes(*plan_, row); known.spec) {
+    std::vector<int64_t> sizes = known.sizes;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (known.spec->axes[i] == Axis::batch) sizes[i] = input_size_.first;
+      if (known.spec->axes[i] == Axis::seq) sizes[i] = input_size_.second;
+    }
+    return sizes;
+  }
   const Weights& weights = cursor_->weights();
   auto shapes = std::make_shared<const Weights>(Weights::shapes(*plan_, weights.dtype()));
   const at::Tensor ids = at::zeros({input_size_.first, input_size_.second}, at::kLong);
