@@ -7,10 +7,10 @@ CPP_FILES = git ls-files -co --exclude-standard '*.h' '*.cpp'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test wheel bench lint format asan clean
+.PHONY: help setup build demo test wheel bench bench-peers bench-growth bench-guard lint format asan clean
 
 help: ## say what there is to make
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: ## system packages and .venv, nothing when they are there
 	@tools/setup.sh
@@ -33,6 +33,11 @@ wheel: build ## pip install . into a scratch venv, and a look at what it left
 
 bench: build ## speed beside the reference, as ratios
 	@$(PY) bench/bench.py
+
+# torch stays the pinned one. llama.cpp is built for this processor, as its users do; what the bench does not run is left out.
+bench-peers: setup ## llama.cpp and nnsight into .venv, for their rows of the bench
+	@CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF" \
+	  $(PY) -m pip install --disable-pip-version-check -c tools/requirements.txt -r tools/requirements-bench.txt
 
 lint: setup ## formatting, clang-tidy over our headers, ruff, the direction of includes
 	@$(PY) -m ruff check

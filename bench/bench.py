@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
+import itertools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import checkpoints
+import limits
 import machine
 import report
-from measures import PROMPT, Measure, Side, all_measures
-from sampling import agreement, interleave
+from measure import PROMPT, Measure, Side
+from measures import all_measures
+from sampling import Samples, agreement, interleave
 from workers import PEERS, ROOT, PeerFailed, Worker, cold, missing, read_whole
 
 DOCS = ROOT / "docs" / "performance.md"
@@ -38,18 +41,18 @@ class Bench:
         if any(other[1:] != key[1:] for other in self._workers):
             self.close()
         if key not in self._workers:
-            folder = checkpoints.checkpoint(measure.model)
-            self._workers[key] = Worker(peer, folder, self._options.threads, measure.dtype)
+            path = checkpoints.path_for(peer, measure.model)
+            self._workers[key] = Worker(peer, path, self._options.threads, measure.dtype)
         return self._workers[key]
 
-    def _cold_command(self, peer: str, folder: Path) -> list[str]:
+    def _cold_command(self, peer: str, path: Path) -> list[str]:
         if peer == "cli":
-            return [str(self._options.cli), "generate", str(folder), PROMPT, "-n", "1"]
-        return [sys.executable, str(PEERS / f"first_answer_{peer}.py"), str(folder), PROMPT]
+            return [str(self._options.cli), "generate", str(path), PROMPT, "-n", "1"]
+        return [sys.executable, str(PEERS / f"first_answer_{peer}.py"), str(path), PROMPT]
 
     def _turn(self, side: Side, measure: Measure) -> dict[str, Any]:
         if side.do == "cold":
-            command = self._cold_command(side.peer, checkpoints.checkpoint(measure.model))
+            command = self._cold_command(side.peer, checkpoints.path_for(side.peer, measure.model))
             return cold(command, self._options.threads)
         return self._worker(side.peer, measure).ask(side.do, **side.arguments)
 
@@ -59,51 +62,66 @@ class Bench:
         self.close()
         return answer
 
-    def run(self, measure: Measure) -> dict[str, Any]:
-        read_whole(checkpoints.checkpoint(measure.model))
-        result: dict[str, Any] = {
-            "name": measure.name,
-            "title": measure.title,
-            "compare": measure.compare,
-            "target": measure.target,
-        }
-        result |= self._sizes(measure) if measure.kind == "memory" else self._times(measure)
-        result["met"] = self._met(measure, result["value"])
-        return result
+    def run(self, measures: Sequence[Measure]) -> list[dict[str, Any]]:
+        """The results of measures of one group."""
+        for side in (measures[0].ours, *(measure.theirs for measure in measures)):
+            read_whole(checkpoints.path_for(side.peer, measures[0].model))
+        found = self._sizes(measures) if measures[0].kind == "memory" else self._times(measures)
+        return [self._result(measure, values) for measure, values in zip(measures, found, strict=True)]
 
-    def _sizes(self, measure: Measure) -> dict[str, Any]:
-        answers = {name: self._memory(side, measure) for name, side in measure.sides.items()}
-        result: dict[str, Any] = {
-            name: {"label": side.label, "bytes": answers[name]["bytes"]} for name, side in measure.sides.items()
-        }
-        file = checkpoints.weight_bytes(checkpoints.checkpoint(measure.model))
-        result |= {"file_bytes": file, "value": result["ours"]["bytes"] / file - 1}
-        return result | agreement(*(answer["check"] for answer in answers.values()), measure.tolerance)
+    def _result(self, measure: Measure, values: dict[str, Any]) -> dict[str, Any]:
+        about = {"name": measure.name, "title": measure.title, "compare": measure.compare, "target": measure.target}
+        work = limits.limit(measure, self._options.threads)
+        return about | values | {"met": self._met(measure, values["value"])} | ({"limit": work} if work else {})
 
-    def _times(self, measure: Measure) -> dict[str, Any]:
-        if measure.ours.do == "cold":
+    def _sizes(self, measures: Sequence[Measure]) -> list[dict[str, Any]]:
+        ours = self._memory(measures[0].ours, measures[0])
+        results = []
+        for measure in measures:
+            theirs = self._memory(measure.theirs, measure)
+            result = {
+                "ours": {"label": measure.ours.label, "bytes": ours["bytes"]},
+                "theirs": {"label": measure.theirs.label, "bytes": theirs["bytes"]},
+            }
+            if measure.compare == "ratio":
+                result["value"] = ours["bytes"] / theirs["bytes"]
+            else:
+                file = checkpoints.weight_bytes(checkpoints.path_for("gemloupe", measure.model))
+                result |= {"file_bytes": file, "value": ours["bytes"] / file - 1}
+            results.append(result | agreement(ours["check"], theirs["check"], measure.tolerance))
+        return results
+
+    def _times(self, measures: Sequence[Measure]) -> list[dict[str, Any]]:
+        first = measures[0]
+        if first.ours.do == "cold":
             self.close()
+        sides = {"ours": first.ours} | {measure.name: measure.theirs for measure in measures}
         turns: dict[str, Callable[[], dict[str, Any]]] = {}
-        for name, side in measure.sides.items():
-            turns[name] = functools.partial(self._turn, side, measure)
+        for name, side in sides.items():
+            turns[name] = functools.partial(self._turn, side, first)
             if side.beyond:
-                turns[f"{name}, bare"] = functools.partial(self._turn, replace(side, do=side.beyond), measure)
-        if measure.ours.do != "cold":
+                turns[f"{name}, bare"] = functools.partial(self._turn, replace(side, do=side.beyond), first)
+        if first.ours.do != "cold" and first.warm:
             for turn in turns.values():
                 turn()  # the first call of a shape pays for what later ones reuse
-        samples = interleave(turns, max(1, round(measure.repeats * self._options.repeats)))
+        samples = interleave(turns, max(1, round(first.repeats * self._options.repeats)))
+        return [self._compared(measure, samples) for measure in measures]
+
+    @staticmethod
+    def _compared(measure: Measure, samples: dict[str, Samples]) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for name, side in measure.sides.items():
-            bare = samples.get(f"{name}, bare")
-            result[name] = {"label": side.label} | (samples[name].beyond(bare) if bare else samples[name].summary())
+        for name, taken, side in (("ours", "ours", measure.ours), ("theirs", measure.name, measure.theirs)):
+            bare = samples.get(f"{taken}, bare")
+            result[name] = {"label": side.label} | (samples[taken].beyond(bare) if bare else samples[taken].summary())
         ours, theirs = (result[name]["seconds"] for name in measure.sides)
         if measure.compare == "added":
             result["value"] = (ours - theirs) * 1e3
         elif any(result[name].get("noise") for name in measure.sides):
             result["value"] = None  # a ratio of next to nothing says nothing
         else:
-            result["value"] = theirs / ours if measure.compare == "speedup" else ours / theirs - 1
-        return result | agreement(*(samples[name].check for name in measure.sides), measure.tolerance)
+            values = {"speedup": theirs / ours, "ratio": ours / theirs, "share": ours / theirs - 1}
+            result["value"] = values[measure.compare]
+        return result | agreement(samples["ours"].check, samples[measure.name].check, measure.tolerance)
 
     @staticmethod
     def _met(measure: Measure, value: float | None) -> bool | None:
@@ -138,6 +156,40 @@ def parse() -> argparse.Namespace:
     return options
 
 
+def available(measures: Sequence[Measure], document: dict[str, Any]) -> list[Measure]:
+    """Those whose peers are installed; the document names the others."""
+    found = []
+    for measure in measures:
+        lacks = next(filter(None, (missing(side.peer) for side in measure.sides.values())), None)
+        if lacks:
+            document["skipped"].append(f"{measure.title}: {lacks} is not installed")
+            print(f"{measure.title}: left out, {lacks} is not installed (make bench-peers)", flush=True)
+        else:
+            found.append(measure)
+    return found
+
+
+def take(bench: Bench, group: Sequence[Measure], document: dict[str, Any]) -> None:
+    """The group's results, into the document and onto the terminal. Where a peer fails, the rows go on without it."""
+    try:
+        results = bench.run(group)
+    except PeerFailed as error:
+        bench.close()
+        if len(group) > 1:
+            for measure in group:
+                take(bench, [measure], document)
+            return
+        document["skipped"].append(f"{group[0].title}: {error}")
+        print(f"{group[0].title}: {error}", file=sys.stderr, flush=True)
+        return
+    for result in results:
+        document["measures"].append(result)
+        print(report.plain_line(result), flush=True)
+        if not result["same_answer"]:
+            by = f" by {result['difference'] * 100:.1f} % of their spread" if "difference" in result else ""
+            print(f"    the two sides' answers differ{by}", flush=True)
+
+
 def main() -> int:
     options = parse()
     measures = chosen(options)
@@ -148,24 +200,8 @@ def main() -> int:
     bench = Bench(options)
     print(report.header_line())
     try:
-        for measure in measures:
-            lacks = next(filter(None, (missing(side.peer) for side in (measure.ours, measure.theirs))), None)
-            if lacks:
-                document["skipped"].append(f"{measure.title}: {lacks} is not installed")
-                print(f"{measure.title}: left out, {lacks} is not installed", flush=True)
-                continue
-            try:
-                result = bench.run(measure)
-            except PeerFailed as error:
-                bench.close()
-                document["skipped"].append(f"{measure.title}: {error}")
-                print(f"{measure.title}: {error}", file=sys.stderr, flush=True)
-                continue
-            document["measures"].append(result)
-            print(report.plain_line(result), flush=True)
-            if not result["same_answer"]:
-                by = f" by {result['difference'] * 100:.1f} % of their spread" if "difference" in result else ""
-                print(f"    the two sides' answers differ{by}", flush=True)
+        for _, group in itertools.groupby(available(measures, document), key=lambda measure: measure.group):
+            take(bench, list(group), document)
     finally:
         bench.close()
     print(report.samples_line(document["measures"]))

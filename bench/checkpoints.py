@@ -5,6 +5,7 @@ A checkpoint is written tensor by tensor, so that making the 2 GB one takes a sm
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import shutil
@@ -66,8 +67,78 @@ TINY = GEMMA3_1B | {
     "vocab_size": 1024,
 }
 
+#: The config.json of google/gemma-2-2b, but for the keys that have the reference's defaults.
+GEMMA2_2B: dict[str, Any] = {
+    "architectures": ["Gemma2ForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "attn_logit_softcapping": 50.0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "final_logit_softcapping": 30.0,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 2304,
+    "initializer_range": 0.02,
+    "intermediate_size": 9216,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma2",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 26,
+    "num_key_value_heads": 4,
+    "pad_token_id": 0,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 10000.0,
+    "sliding_window": 4096,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 256000,
+}
+
 #: name -> (config, with the real tokenizer?)
-MODELS = {"1b": (GEMMA3_1B, True), "270m": (GEMMA3_270M, False), "tiny": (TINY, False)}
+MODELS = {"1b": (GEMMA3_1B, True), "2b": (GEMMA2_2B, False), "270m": (GEMMA3_270M, False), "tiny": (TINY, False)}
+#: name -> (the model whose weights are in a GGUF file, quantised how; None is the real one of `make demo`)
+GGUF_MODELS = {"1b-q8_0": ("1b", "Q8_0"), "270m-q4_k_m": (None, "Q4_K_M")}
+
+
+def path_for(peer: str, model: str) -> Path:
+    """What this peer loads for a model: a checkpoint's folder, or a GGUF file with the same weights."""
+    if model in GGUF_MODELS:
+        source, kind = GGUF_MODELS[model]
+        return demo_model() if source is None else gguf_file(source, kind)
+    return gguf_file(model, "BF16") if peer == "llamacpp" else checkpoint(model)
+
+
+def config_of(model: str) -> dict[str, Any]:
+    """The sizes of any model that is measured."""
+    if model in GGUF_MODELS:
+        return config_of(GGUF_MODELS[model][0] or "270m")
+    return MODELS[model][0]
+
+
+def gguf_file(model: str, kind: str) -> Path:
+    """That checkpoint's weights as a GGUF file, made if it is not there yet or older than they are."""
+    folder = checkpoint(model)
+    path = FOLDER / f"{model}-{kind.lower()}.gguf"
+    if not path.exists() or path.stat().st_mtime < (folder / "model.safetensors").stat().st_mtime:
+        print(f"Making {path.relative_to(ROOT)}", file=sys.stderr)
+        import gguf_files
+
+        with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+            made = Path(scratch) / path.name
+            gguf_files.write(made, folder, kind, vocabulary=demo_model() if MODELS[model][1] else None)
+            made.rename(path)
+    return path
+
+
+@functools.cache
+def demo_model() -> Path:
+    """The real Gemma 3 270M as a GGUF file, fetched if it is not there yet."""
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / "demo_model.py"], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return Path(found.stdout.strip())
 
 
 def checkpoint(name: str) -> Path:
@@ -82,7 +153,7 @@ def checkpoint(name: str) -> Path:
         made = Path(scratch) / name
         made.mkdir()
         (made / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        write_weights(made / "model.safetensors", gemma3_tensors(config), config["torch_dtype"])
+        write_weights(made / "model.safetensors", gemma_tensors(config), config["torch_dtype"])
         if with_tokenizer:
             for file in tokenizer().iterdir():
                 shutil.copy(file, made / file.name)
@@ -91,12 +162,13 @@ def checkpoint(name: str) -> Path:
     return folder
 
 
-def weight_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+def weight_bytes(path: Path) -> int:
+    """Of a folder, or of a GGUF file."""
+    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else path.stat().st_size
 
 
-def gemma3_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """(name, shape) of every weight of a Gemma 3 text model, in the order of the file."""
+def gemma_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
+    """(name, shape) of every weight of a Gemma 2 or 3 text model, in the order of the file."""
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = dim * config["num_attention_heads"], dim * config["num_key_value_heads"]
     yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
@@ -109,10 +181,12 @@ def gemma3_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
         yield block + "post_attention_layernorm.weight", [hidden]
         yield block + "post_feedforward_layernorm.weight", [hidden]
         yield block + "pre_feedforward_layernorm.weight", [hidden]
-        yield block + "self_attn.k_norm.weight", [dim]
+        if config["model_type"] != "gemma2":
+            yield block + "self_attn.k_norm.weight", [dim]
         yield block + "self_attn.k_proj.weight", [keys, hidden]
         yield block + "self_attn.o_proj.weight", [hidden, queries]
-        yield block + "self_attn.q_norm.weight", [dim]
+        if config["model_type"] != "gemma2":
+            yield block + "self_attn.q_norm.weight", [dim]
         yield block + "self_attn.q_proj.weight", [queries, hidden]
         yield block + "self_attn.v_proj.weight", [keys, hidden]
     yield "model.norm.weight", [hidden]
@@ -149,10 +223,7 @@ def tokenizer() -> Path:
         return folder
     from transformers import AutoTokenizer
 
-    found = subprocess.run(
-        [sys.executable, ROOT / "tools" / "demo_model.py"], check=True, stdout=subprocess.PIPE, text=True
-    )
-    gguf = Path(found.stdout.strip())
+    gguf = demo_model()
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
         made = Path(scratch) / "tokenizer"
         AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(made)

@@ -1,157 +1,132 @@
-"""What is measured: a line here is a row of the table. To add one, add it to `all_measures`; a new peer is a file in peers/."""
+"""What is measured of the engine: a line here is a row of the table. To add one, add it to `all_measures`; a new peer is a
+file in peers/. What is measured of traces and sweeps is in trace_measures.py."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-PROMPT = "The Eiffel Tower is in the city of"
+from measure import PROMPT, Compare, Measure, Side, token_ids
+from trace_measures import trace_measures
+
 ROWS = {"all": "all rows of logits", "last": "the last row of logits"}
+WORDS = {"transformers": "transformers", "llamacpp": "llama.cpp"}
 
-#: What answers may differ by, as a share of their spread: float32, and bfloat16 with its roundings in another order.
-TOLERANCE = {"tiny": 1e-4, "270m": 0.03}
-
-#: How two sides are compared, and what their target means.
-#:   speedup  theirs / ours, at least the target
-#:   share    (ours - theirs) / theirs, at most the target
-#:   added    ours - theirs in milliseconds, at most the target
-Compare = Literal["speedup", "share", "added"]
+#: What a row of logits may differ by from llama.cpp's, as a share of its spread: it keeps the stream in float32, and of
+#: quantised weights it rounds the activations to 8 bits.
+LLAMACPP = {"1b": 0.05, "2b": 0.05, "270m-q4_k_m": 0.2, "1b-q8_0": 0.05}
 
 
-@dataclass(frozen=True)
-class Side:
-    """Who does what. `peer` is a worker's name, or of a cold start one of `cli`, `gemloupe`, `transformers`.
-
-    With `beyond` the figure is what the side takes beyond that action of the same peer, which takes turns with it.
-    """
-
-    label: str
-    peer: str
-    do: str
-    arguments: dict[str, Any]
-    beyond: str | None = None
-
-
-@dataclass(frozen=True)
-class Measure:
-    name: str
-    title: str
-    model: str
-    ours: Side
-    theirs: Side
-    compare: Compare
-    target: float | None
-    repeats: int = 5  # turns of each side with a quiet sample, times --repeats
-    dtype: str | None = None
-    slow: bool = False  # left out by --quick
-    kind: Literal["time", "memory"] = "time"
-    tolerance: float | None = None  # of answers that are numbers, as a share of their spread; None: they must be equal
-
-    @property
-    def sides(self) -> dict[str, Side]:
-        return {"ours": self.ours, "theirs": self.theirs}
-
-
-def token_ids(count: int, vocabulary: int, seed: int | None = None) -> list[int]:
-    """<bos> and random ids, the same for every peer."""
-    source = random.Random(count if seed is None else seed)
-    return [2, *source.choices(range(1000 % vocabulary, vocabulary), k=count - 1)]
+def beside(
+    name: str,
+    title: str,
+    model: str,
+    do: str,
+    arguments: dict[str, Any],
+    targets: dict[str, float | None],
+    compare: Compare = "speedup",
+    **more: Any,
+) -> Iterator[Measure]:
+    """A row for each peer of `targets`, doing the same as we."""
+    ours = Side("gemloupe", "gemloupe", do, arguments)
+    for peer, target in targets.items():
+        theirs = Side(WORDS[peer], peer, do, arguments)
+        limit = LLAMACPP[model] if peer == "llamacpp" else None
+        yield Measure(
+            name if peer == "transformers" else f"{name}-{peer}",
+            f"{title}; {WORDS[peer]}",
+            model,
+            ours,
+            theirs,
+            compare,
+            target,
+            tolerance=limit,
+            **more,
+        )
 
 
 def first_answers() -> Iterator[Measure]:
-    theirs = Side("transformers", "transformers", "cold", {})
-    for name, label, peer, target in (("cli", "command line", "cli", 3.0), ("python", "Python", "gemloupe", 2.0)):
-        title = f"Process start to first answer on a text, {label}"
-        yield Measure(f"start-{name}", title, "1b", Side(label, peer, "cold", {}), theirs, "speedup", target)
+    """From the start of a process. llama.cpp's side is a script of llama-cpp-python; our Python side, which imports torch, is
+    shown beside it without a target."""
+    for name, label, peer, targets in (
+        ("cli", "command line", "cli", {"transformers": 5.0, "llamacpp": 1.0}),
+        ("python", "Python", "gemloupe", {"transformers": 2.0, "llamacpp": None}),
+    ):
+        for other, target in targets.items():
+            title = f"Process start to first answer on a text, {label}; {WORDS[other]}"
+            ours, theirs = Side(label, peer, "cold", {}), Side(WORDS[other], other, "cold", {})
+            suffix = "" if other == "transformers" else f"-{other}"
+            yield Measure(f"start-{name}{suffix}", title, "1b", ours, theirs, "speedup", target, repeats=3)
 
 
 def memory() -> Iterator[Measure]:
-    ours, theirs = (Side(peer, peer, "memory", {"text": PROMPT}) for peer in ("gemloupe", "transformers"))
-    title = "Resident memory after load and first forward, beyond import torch"
-    yield Measure("memory", title, "1b", ours, theirs, "share", 0.15, repeats=1, kind="memory")
+    """After the load and a first forward of a text, beyond what importing torch, or nothing at llama.cpp, took."""
+    arguments = {"text": PROMPT}
+    title = "Resident memory after load and first forward, bfloat16"
+    targets = {"transformers": 0.9, "llamacpp": 1.1}
+    yield from beside("memory", title, "1b", "memory", arguments, targets, "ratio", repeats=1, kind="memory")
+    title = "Resident memory after load and first forward, float32 on bfloat16 weights"
+    more: dict[str, Any] = {"repeats": 1, "kind": "memory", "dtype": "float32"}
+    yield from beside("memory-f32", title, "1b", "memory", arguments, {"transformers": 0.4}, "ratio", **more)
+
+
+def peak() -> Iterator[Measure]:
+    """The most that a process ever had, beyond what importing torch took: weights, activations, logits and all.
+
+    Both sides map the same 2.0 GB of weights, so that the first ratio has a floor near 0.87; the second leaves them out.
+    """
+    arguments = {"ids": token_ids(2048, 262144)}
+    more: dict[str, Any] = {"repeats": 1, "kind": "memory", "slow": True}
+    title = "Peak memory of a prefill of 2048 tokens, the last row of logits"
+    yield from beside("peak-2048", title, "1b", "peak", arguments, {"transformers": 0.7}, "ratio", **more)
+    title = "The same, beyond what load and a first forward left"
+    yield from beside(
+        "peak-2048-beyond", title, "1b", "peak_beyond", arguments, {"transformers": 0.7}, "ratio", **more
+    )
 
 
 def prefill() -> Iterator[Measure]:
-    for count in (16, 128, 512, 2048):
+    for count, target, repeats in ((16, 1.5, 20), (128, 1.2, 6), (512, 1.2, 3), (2048, 1.2, 2)):
         for rows, words in ROWS.items():
+            targets: dict[str, float | None] = {"transformers": target}
+            if rows == "last":
+                targets["llamacpp"] = 1.3
             arguments = {"ids": token_ids(count, 262144), "rows": rows}
-            sides = [Side(peer, peer, "prefill", arguments) for peer in ("gemloupe", "transformers")]
-            title, repeats = f"Prefill of {count} tokens, {words}", {16: 20, 128: 8, 512: 4, 2048: 2}[count]
-            yield Measure(
-                f"prefill-{count}-{rows}", title, "1b", *sides, "speedup", 1.0, repeats=repeats, slow=count > 128
-            )
+            more: dict[str, Any] = {"repeats": repeats, "slow": count > 128, "warm": count < 2048}
+            name, title = f"prefill-{count}-{rows}", f"Prefill of {count} tokens, {words}"
+            yield from beside(name, title, "1b", "prefill", arguments, targets, work="prefill", **more)
+
+
+def prefill_float32() -> Iterator[Measure]:
+    for count, repeats in ((128, 4), (512, 2)):
+        arguments = {"ids": token_ids(count, 262144), "rows": "last"}
+        more: dict[str, Any] = {"repeats": repeats, "slow": True, "dtype": "float32", "work": "prefill"}
+        title = f"Prefill of {count} tokens in float32, the last row of logits"
+        yield from beside(f"prefill-f32-{count}", title, "1b", "prefill", arguments, {"transformers": 1.5}, **more)
 
 
 def decode() -> Iterator[Measure]:
-    arguments = {"ids": token_ids(56, 262144), "tokens": 16}
-    sides = [Side(peer, peer, "decode", arguments) for peer in ("gemloupe", "transformers")]
-    yield Measure("decode-64", "Decode, a token at 57 to 70 of context", "1b", *sides, "speedup", 1.1, repeats=4)
-
-
-def traces() -> Iterator[Measure]:
-    many = {"ids": token_ids(128, 262144), "calls": 1}
-    few = {"ids": token_ids(8, 1024), "calls": 100}
-    bare, layers = (
-        Side(label, "gemloupe", do, many) for label, do in (("bare", "forward"), ("traced", "trace_layers"))
-    )
-    title = "A trace that saves all 26 layer outputs, 128 tokens"
-    yield Measure("trace-layers", title, "1b", layers, bare, "share", 0.02, repeats=10)
-    for peer, target in (("gemloupe", 0.05), ("nnsight", None)):
-        bare, one = (Side(label, peer, do, few) for label, do in (("bare", "forward"), ("traced", "trace_one")))
-        title = "A trace of one value, 2 layers, 8 tokens" + ("" if peer == "gemloupe" else f", {peer}")
-        yield Measure(f"trace-one-{peer}", title, "tiny", one, bare, "added", target, repeats=20)
-
-
-def additions() -> Iterator[Measure]:
-    """What a trace adds to a forward, ours beside nnsight's. Its attention patterns need eager attention, bare and traced.
-
-    On the tiny model the two are a ratio. Beside a forward of 270M they are little more than noise: a difference, without a target.
-    """
-    for model, words, tokens, vocabulary, calls, repeats, compare, target in (
-        ("tiny", "2 layers, 8 tokens", 8, 1024, 50, 10, "speedup", 1.0),
-        ("270m", "270M, 32 tokens", 32, 262144, 1, 20, "added", None),
+    """One token after another, greedily, behind a prompt of 56."""
+    for name, words, model, dtype, targets, slow in (
+        ("decode-64", "1B", "1b", None, {"transformers": 2.0, "llamacpp": 1.0}, False),
+        ("decode-f32", "1B in float32 on bfloat16 weights", "1b", "float32", {"transformers": 4.0}, True),
+        ("decode-2b", "Gemma 2 2B", "2b", None, {"transformers": 2.0, "llamacpp": 1.0}, True),
+        ("decode-q4_k_m", "270M Q4_K_M", "270m-q4_k_m", "bfloat16", {"llamacpp": 0.9}, False),
+        ("decode-q8_0", "1B Q8_0", "1b-q8_0", "bfloat16", {"llamacpp": 0.9}, False),
     ):
-        arguments = {"ids": token_ids(tokens, vocabulary), "calls": calls}
-        for name, what, theirs in (
-            ("one", "one value", "nnsight"),
-            ("layers", "all layer outputs", "nnsight"),
-            ("patterns", "all attention patterns", "nnsight_eager"),
-            ("edit", "one edit", "nnsight"),
-        ):
-            sides = [Side(peer, peer, f"trace_{name}", arguments, beyond="forward") for peer in ("gemloupe", theirs)]
-            title = f"A trace of {what}, beyond a forward, {words}"
-            row = Measure(f"added-{name}-{model}", title, model, *sides, compare, target, repeats=repeats)
-            yield replace(row, tolerance=TOLERANCE[model])
+        arguments = {"ids": token_ids(56, 256000), "tokens": 16}
+        more: dict[str, Any] = {"repeats": 4, "dtype": dtype, "slow": slow, "work": "decode"}
+        title = f"Decode, {words}, a token at 57 to 70 of context"
+        yield from beside(name, title, model, "decode", arguments, targets, **more)
 
 
-def sweeps() -> Iterator[Measure]:
-    """The residual stream patched from a clean run into a corrupted one, at each position of each layer in turn.
-
-    Both prompts are random from the first token on. The metric is the logit of what the clean one is continued with, less that
-    of what the corrupted one is.
-    """
-    for model, words, layers, tokens, vocabulary, answers, runs, repeats in (
-        ("tiny", "2 layers", 2, 12, 1024, [902, 17], 24, 10),
-        ("270m", "270M", 18, 32, 262144, [120607, 6011], 24, 1),
-    ):
-        grid = [(layer, position) for layer in range(layers) for position in range(tokens)]
-        one_by_one = "nnsight one by one" + (f", {runs} of {len(grid)} timed" if runs < len(grid) else "")
-        arguments = {
-            "clean": token_ids(tokens, vocabulary, seed=1),
-            "corrupted": token_ids(tokens, vocabulary, seed=2),
-            "tokens": answers,
-        }
-        for name, how, cells, target in (
-            ("single", one_by_one, sorted(random.Random(tokens).sample(grid, runs)), 5.0),
-            ("invokes", "nnsight in batched invokes", grid, 2.0),
-        ):
-            peers = ("gemloupe", "sweep"), ("nnsight", f"sweep_{name}")
-            sides = [Side(peer, peer, do, arguments | {"cells": cells}) for peer, do in peers]
-            title = f"Patching sweep, {words}, {tokens} tokens; {how}"
-            row = Measure(f"sweep-{name}-{model}", title, model, *sides, "speedup", target, repeats=repeats)
-            yield replace(row, slow=model == "270m", tolerance=TOLERANCE[model])
+def long_decode() -> Iterator[Measure]:
+    """Behind 8,192 tokens, which each process reads once: later turns go on where the one before left off."""
+    arguments = {"ids": token_ids(8192, 262144), "tokens": 10}
+    targets: dict[str, float | None] = {"transformers": 2.0, "llamacpp": 1.0}
+    more: dict[str, Any] = {"repeats": 3, "slow": True, "work": "decode"}
+    title = "Decode, 1B, a token after 8192 of context"
+    yield from beside("decode-8192", title, "1b", "decode_on", arguments, targets, **more)
 
 
 def streamed() -> Iterator[Measure]:
@@ -172,4 +147,15 @@ def streamed() -> Iterator[Measure]:
 
 
 def all_measures() -> list[Measure]:
-    return [*first_answers(), *memory(), *prefill(), *decode(), *traces(), *additions(), *sweeps(), *streamed()]
+    """In the order of the table. Measures of a model follow each other where they can: workers change with the model."""
+    return [
+        *first_answers(),
+        *memory(),
+        *peak(),
+        *prefill(),
+        *prefill_float32(),
+        *decode(),
+        *long_decode(),
+        *trace_measures(),
+        *streamed(),
+    ]

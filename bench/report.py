@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-WIDTH = 76  # of a title on the terminal
+WIDTH = 88  # of a title on the terminal
 HEADER = ("", "ours", "theirs", "compared", "target", "")
 
 
@@ -30,6 +30,7 @@ def _compared(result: dict[str, Any]) -> tuple[str, str]:
         return "noise", ""
     figure, wanted = {
         "speedup": (f"{value:.2f}×", f"≥ {target}×"),
+        "ratio": (f"{value:.2f}×", f"≤ {target}×"),
         "share": (f"{value * 100:+.1f} %", f"≤ {(target or 0) * 100:.0f} %"),
         "added": (f"{value:+.3f} ms", f"≤ {target} ms"),
     }[result["compare"]]

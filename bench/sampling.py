@@ -74,7 +74,17 @@ def interleave(sides: dict[str, Callable[[], dict[str, Any]]], repeats: int) -> 
 
 
 def agreement(ours: Any, theirs: Any, tolerance: float | None) -> dict[str, Any]:
-    """Whether two answers are the same: equal, or lists of numbers that differ by so small a share of their spread."""
+    """Whether two answers are the same: equal, or lists of numbers that differ by so small a share of their spread.
+
+    An answer may be a dict: of `tokens` that were made as many are compared as both sides name; with a tolerance `some` logits
+    behind the prompt are compared in their place, for their top token may be a near tie.
+    """
+    if isinstance(ours, dict):
+        key = "tokens" if tolerance is None or "some" not in ours or "some" not in theirs else "some"
+        tolerance = tolerance if key == "some" else None
+        ours, theirs = ours[key], theirs[key]
+        both = min(len(ours), len(theirs))
+        ours, theirs = ours[:both], theirs[:both]
     if tolerance is None:
         return {"same_answer": ours == theirs}
     pairs = zip(ours, theirs, strict=True)

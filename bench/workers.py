@@ -14,8 +14,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(__file__).resolve().parent / "peers"
 
-#: A peer that is measured only where its package is installed: nnsight is no dependency of ours.
-OPTIONAL = {"nnsight": "nnsight", "nnsight_eager": "nnsight"}
+#: A peer that is measured only where its module is installed, by `make bench-peers`: none is a dependency of ours.
+OPTIONAL = {"nnsight": "nnsight", "nnsight_eager": "nnsight", "llamacpp": "llama_cpp"}
 
 
 class PeerFailed(RuntimeError):
@@ -23,9 +23,9 @@ class PeerFailed(RuntimeError):
 
 
 def missing(peer: str) -> str | None:
-    """The package that this peer lacks here."""
-    package = OPTIONAL.get(peer)
-    return package if package and importlib.util.find_spec(package) is None else None
+    """The module that this peer lacks here."""
+    module = OPTIONAL.get(peer)
+    return module if module and importlib.util.find_spec(module) is None else None
 
 
 def environment(threads: int) -> dict[str, str]:
@@ -94,9 +94,9 @@ def cold(command: list[str], threads: int) -> dict[str, Any]:
     return {"samples": [{"seconds": seconds, "waited": stood}], "check": answer}
 
 
-def read_whole(folder: Path) -> None:
-    """Brings a checkpoint into the page cache, so that no peer pays for the disk."""
-    for path in folder.iterdir():
+def read_whole(checkpoint: Path) -> None:
+    """Brings a checkpoint, a folder or a file, into the page cache, so that no peer pays for the disk."""
+    for path in checkpoint.iterdir() if checkpoint.is_dir() else [checkpoint]:
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
                 pass

@@ -34,6 +34,12 @@ def resident(what: str = "VmRSS") -> int:
     return int(line.split()[1]) * 1024
 
 
+def reset_peak() -> None:
+    """From here on VmHWM counts anew."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
 class Stopwatch:
     """`with Stopwatch() as watch: …` then `watch.sample`; `lap()` starts the next sample inside."""
 

@@ -1,0 +1,5 @@
+"""limits placeholder"""
+
+
+def limit(measure, threads):
+    return None
