@@ -71,8 +71,7 @@ class Bench:
 
     def _result(self, measure: Measure, values: dict[str, Any]) -> dict[str, Any]:
         about = {"name": measure.name, "title": measure.title, "compare": measure.compare, "target": measure.target}
-        work = limits.limit(measure, self._options.threads)
-        return about | values | {"met": self._met(measure, values["value"])} | ({"limit": work} if work else {})
+        return about | values | {"met": self._met(measure, values["value"]), "work": limits.work(measure)}
 
     def _sizes(self, measures: Sequence[Measure]) -> list[dict[str, Any]]:
         ours = self._memory(measures[0].ours, measures[0])
@@ -204,6 +203,9 @@ def main() -> int:
             take(bench, list(group), document)
     finally:
         bench.close()
+    if any(result["work"] for result in document["measures"]):
+        document["limits"] = limits.Machine(options.threads).document(document["measures"])
+        print("\n" + "\n".join(report.limit_lines(document)) + "\n")
     print(report.samples_line(document["measures"]))
     results = checkpoints.FOLDER / "results.json"
     results.write_text(json.dumps(document, indent=2) + "\n")

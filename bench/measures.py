@@ -56,7 +56,9 @@ def first_answers() -> Iterator[Measure]:
             title = f"Process start to first answer on a text, {label}; {WORDS[other]}"
             ours, theirs = Side(label, peer, "cold", {}), Side(WORDS[other], other, "cold", {})
             suffix = "" if other == "transformers" else f"-{other}"
-            yield Measure(f"start-{name}{suffix}", title, "1b", ours, theirs, "speedup", target, repeats=3)
+            yield Measure(
+                f"start-{name}{suffix}", title, "1b", ours, theirs, "speedup", target, repeats=3, work="start"
+            )
 
 
 def memory() -> Iterator[Measure]:
@@ -80,9 +82,7 @@ def peak() -> Iterator[Measure]:
     title = "Peak memory of a prefill of 2048 tokens, the last row of logits"
     yield from beside("peak-2048", title, "1b", "peak", arguments, {"transformers": 0.7}, "ratio", **more)
     title = "The same, beyond what load and a first forward left"
-    yield from beside(
-        "peak-2048-beyond", title, "1b", "peak_beyond", arguments, {"transformers": 0.7}, "ratio", **more
-    )
+    yield from beside("peak-2048-beyond", title, "1b", "peak_beyond", arguments, {"transformers": 0.7}, "ratio", **more)
 
 
 def prefill() -> Iterator[Measure]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from limits import nearness
+
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 WIDTH = 88  # of a title on the terminal
 HEADER = ("", "ours", "theirs", "compared", "target", "")
@@ -59,6 +61,39 @@ def samples_line(results: list[dict[str, Any]]) -> str:
     return text + (f"; {noisy} figures marked ~ had no quiet sample and mean little" if noisy else "")
 
 
+def limits_row(result: dict[str, Any], machine: dict[str, Any]) -> tuple[str, ...]:
+    near = nearness(result, machine)
+    shares = (f"{near[side] * 100:.0f} %" + ("" if result[side]["quiet"] else " ~") for side in ("ours", "theirs"))
+    return (result["title"], _time(near["seconds"]), near["binds"], *shares)
+
+
+def limits_line(machine: dict[str, Any]) -> str:
+    return (
+        f"Memory: {machine['read'] / 1e9:.1f} GB/s, the most that a row or torch's sum over 1 GiB read in this run (the sum: "
+        f"{machine['plain_read'] / 1e9:.1f}). Products: {machine['bfloat16'] / 1e9:.0f} GFLOP/s in bfloat16, "
+        f"{machine['float32'] / 1e9:.0f} in float32, the best of torch's products of 2048 × 2048."
+    )
+
+
+def limit_lines(document: dict[str, Any]) -> list[str]:
+    """For the terminal: how near the limit each side is."""
+    machine = document["limits"]
+    lines = [
+        f"{'How near the limit':<{WIDTH}}" + "".join(f"{name:>14}" for name in ("limit", "ours", "theirs")) + "  of"
+    ]
+    for result in filter(lambda result: result["work"], document["measures"]):
+        title, limit, binds, ours, theirs = limits_row(result, machine)
+        lines.append(f"{title:<{WIDTH}}{limit:>14}{ours:>14}{theirs:>14}  {binds}")
+    return [*lines, limits_line(machine)]
+
+
+def limits_table(document: dict[str, Any]) -> list[str]:
+    machine = document["limits"]
+    lines = ["", limits_line(machine), "", "| | limit | by | ours | theirs |", "| --- | ---: | --- | ---: | ---: |"]
+    rows = [limits_row(result, machine) for result in document["measures"] if result["work"]]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
 def markdown(document: dict[str, Any]) -> str:
     machine = document["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
@@ -72,6 +107,8 @@ def markdown(document: dict[str, Any]) -> str:
     ]
     lines += ["| " + " | ".join(row(result)) + " |" for result in document["measures"]]
     lines += [f"\nNot measured: {line}." for line in document["skipped"]]
+    if "limits" in document:
+        lines += limits_table(document)
     return "\n".join(lines)
 
 
