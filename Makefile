@@ -39,6 +39,9 @@ bench-peers: setup ## llama.cpp and nnsight into .venv, for their rows of the be
 	@CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF" \
 	  $(PY) -m pip install --disable-pip-version-check -c tools/requirements.txt -r tools/requirements-bench.txt
 
+bench-growth: build ## how time and memory grow with tokens, layers, batch and saved values, as plots
+	@$(PY) bench/growth.py
+
 bench-guard: ## whether the last bench lost against bench/baseline.json, by ratios
 	@$(PY) bench/guard.py
 

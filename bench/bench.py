@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,7 @@ def available(measures: Sequence[Measure], document: dict[str, Any]) -> list[Mea
 
 def take(bench: Bench, group: Sequence[Measure], document: dict[str, Any]) -> None:
     """The group's results, into the document and onto the terminal. Where a peer fails, the rows go on without it."""
+    began = time.monotonic()
     try:
         results = bench.run(group)
     except PeerFailed as error:
@@ -182,7 +184,7 @@ def take(bench: Bench, group: Sequence[Measure], document: dict[str, Any]) -> No
         print(f"{group[0].title}: {error}", file=sys.stderr, flush=True)
         return
     for result in results:
-        document["measures"].append(result)
+        document["measures"].append(result | {"group_took": round(time.monotonic() - began, 1)})
         print(report.plain_line(result), flush=True)
         if not result["same_answer"]:
             by = f" by {result['difference'] * 100:.1f} % of their spread" if "difference" in result else ""

@@ -98,6 +98,11 @@ GEMMA2_2B: dict[str, Any] = {
 
 #: name -> (config, with the real tokenizer?)
 MODELS = {"1b": (GEMMA3_1B, True), "2b": (GEMMA2_2B, False), "270m": (GEMMA3_270M, False), "tiny": (TINY, False)}
+#: The blocks of the 270M, so many of them, behind a small vocabulary: what growth.py counts layers with.
+LAYERS = (1, 2, 4, 8, 16, 32)
+MODELS |= {
+    f"layers-{count}": (GEMMA3_270M | {"num_hidden_layers": count, "vocab_size": 16384}, False) for count in LAYERS
+}
 #: name -> (the model whose weights are in a GGUF file, quantised how; None is the real one of `make demo`)
 GGUF_MODELS = {"1b-q8_0": ("1b", "Q8_0"), "270m-q4_k_m": (None, "Q4_K_M")}
 

@@ -29,7 +29,7 @@ def _instructions() -> list[str]:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for package in ("torch", "transformers", "tokenizers", "nnsight"):
+    for package in ("torch", "transformers", "tokenizers", "nnsight", "llama_cpp_python"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

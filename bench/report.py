@@ -112,9 +112,12 @@ def markdown(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def replace_between(path: Path, begin: str, end: str, text: str) -> None:
+    """Replaces what stands between the markers of a file."""
+    before, rest = path.read_text().split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
 def write_docs(path: Path, document: dict[str, Any]) -> None:
-    """Replaces what stands between the markers."""
-    text = path.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    path.write_text(f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")
+    replace_between(path, BEGIN, END, markdown(document))

@@ -12,6 +12,9 @@ from serve import Stopwatch, reset_peak, resident, serve
 BASELINE = resident()
 import gemloupe  # noqa: E402
 
+#: What `grow` saves of each block, in the order of the run.
+SAVED = ("layers_input", "attentions_input", "attentions_output", "mlps_input", "mlps_output", "layers_output")
+
 
 def some(logits: torch.Tensor) -> list[float]:
     """Of what is said after the prompt as much as a check needs."""
@@ -177,6 +180,28 @@ class Peer:
         with Stopwatch() as watch:
             states = collect_token_activations_batched(self.model, prompts, batch_size=16)
         return {"samples": watch.samples, "check": states[-1, :, :4].flatten().tolist()}
+
+    def grow(self, ids: list[int], batch: int, saved: int, turns: int) -> dict[str, Any]:
+        """A forward of a batch that saves the first so many values: what its peak is beyond a small forward, and its time."""
+        prompt, model = torch.tensor([ids] * batch), self.model
+        values = [(row, name) for row in range(model.num_layers) for name in SAVED][:saved]
+
+        def run() -> torch.Tensor:
+            with model.trace(prompt):
+                kept = [getattr(model, name)[layer].save() for layer, name in values]  # noqa: F841
+                logits = model.logits[:, -1].save()
+            return logits
+
+        self._logits(torch.tensor([ids[:16]]), "last")
+        reset_peak()
+        before = resident()
+        run()
+        size = resident("VmHWM") - before
+        with Stopwatch() as watch:
+            for _ in range(turns):
+                run()
+                watch.lap()
+        return {"bytes": size, "samples": watch.samples[:-1]}
 
     def memory(self, text: str) -> dict[str, Any]:
         """Beyond `import torch`, after the load and a first forward of a text."""

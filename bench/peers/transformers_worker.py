@@ -75,6 +75,21 @@ class Peer:
         return {"samples": watch.per(calls)}
 
     @torch.inference_mode()
+    def grow(self, ids: list[int], batch: int, saved: int, turns: int) -> dict[str, Any]:
+        """A forward of a batch: what its peak is beyond a small forward, and its time. Nothing is saved."""
+        prompt = torch.tensor([ids] * batch)
+        self.model(input_ids=prompt[:1, :16], use_cache=False, logits_to_keep=1)
+        reset_peak()
+        before = resident()
+        self.model(input_ids=prompt, use_cache=False, logits_to_keep=1)
+        size = resident("VmHWM") - before
+        with Stopwatch() as watch:
+            for _ in range(turns):
+                self.model(input_ids=prompt, use_cache=False, logits_to_keep=1)
+                watch.lap()
+        return {"bytes": size, "samples": watch.samples[:-1]}
+
+    @torch.inference_mode()
     def memory(self, text: str) -> dict[str, Any]:
         prompt = AutoTokenizer.from_pretrained(self.path)(text, return_tensors="pt")["input_ids"]
         logits = self.model(input_ids=prompt, logits_to_keep=1).logits

@@ -10,6 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 import checkpoints  # noqa: E402
+import growth  # noqa: E402
 import guard  # noqa: E402
 import limits  # noqa: E402
 import measures  # noqa: E402
@@ -85,3 +86,8 @@ def test_answers_agree():
 def test_a_ratio_is_written_with_its_target():
     line = report.plain_line(a_result("a", "ratio", 0.5))
     assert "0.50×" in line and "≤ 1.0×" in line
+
+
+def test_the_slope_of_a_power_is_its_exponent():
+    assert growth.slope([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
+    assert growth.slope([16, 64, 512], [5, 5, 5]) == pytest.approx(0)
