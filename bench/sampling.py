@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 QUIET = 0.02  # of the wall time
+PATIENCE = 90  # seconds after which no turn is repeated for want of quiet: the long rows would take all day
 TRIES = 3  # how many times the wanted number of turns is taken where the machine is not quiet
 NOISE = 0.01  # of a time: what a side takes beyond it is not told from nothing below this
 PAUSE = 0.03  # seconds for the other side's spinning threads to fall asleep
@@ -56,12 +57,13 @@ class Samples:
 
 
 def interleave(sides: dict[str, Callable[[], dict[str, Any]]], repeats: int) -> dict[str, Samples]:
-    """Takes turns until every side has `repeats` turns with a quiet sample, or has had three times as many."""
+    """Takes turns until every side has `repeats` turns with a quiet sample, or has had three times as many, or took too long."""
     taken = {name: Samples() for name in sides}
     turns = dict.fromkeys(sides, 0)
-    for _ in range(repeats * TRIES):
+    began = time.monotonic()
+    for turn in range(repeats * TRIES):
         open_sides = [name for name in sides if turns[name] < repeats]
-        if not open_sides:
+        if not open_sides or (turn >= repeats and time.monotonic() - began > PATIENCE):
             break
         for name in sides if len(open_sides) > 1 else open_sides:
             time.sleep(PAUSE)
