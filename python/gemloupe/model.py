@@ -47,7 +47,9 @@ class StandardizedTransformer(Accessors, Module):
         revision: branch, tag or commit of a hub id.
         dispatch: False reads config.json alone, as `from_config` does: names, shapes and sizes, nothing that runs.
         task: ``"text-generation"`` or None.
-        dequantize: quantised weights are widened at load; None and True say so.
+        dequantize: True widens every weight at load. Otherwise matrices stay as they lie in the file, quantised or bfloat16 in a
+            float32 run, and are widened where they are used: products differ from those of widened ones by rounding alone. Eager
+            runs are of widened weights always.
         final_logit_softcapping: ``"default"``, ``"config"``, None for no cap, or a number.
         threads: how many threads libtorch computes with.
         ignore_config_keys: keys of config.json that have no meaning for a forward pass although gemloupe does not know them.
@@ -73,14 +75,13 @@ class StandardizedTransformer(Accessors, Module):
     ) -> None:
         if task not in (None, "text-generation"):
             raise BadOption(f"task '{task}' is none of None and 'text-generation'.")
-        if dequantize is False:
-            raise BadOption("dequantize=False: quantised weights are widened at load; leave it None.")
         options = _core.LoadOptions()
         options.dtype = None if dtype is None else str(dtype)
         options.device = str(device)
         options.attn_implementation = attn_implementation or ""
         options.revision = revision
         options.final_logit_softcapping = "none" if final_logit_softcapping is None else str(final_logit_softcapping)
+        options.dequantize = bool(dequantize)
         options.threads = threads
         options.ignore_config_keys = list(ignore_config_keys)
         if _alive:

@@ -48,6 +48,7 @@ void bind_model(py::module_& m) {
       .def_readwrite("attn_implementation", &LoadOptions::attn_implementation)
       .def_readwrite("revision", &LoadOptions::revision)
       .def_readwrite("final_logit_softcapping", &LoadOptions::final_logit_softcapping)
+      .def_readwrite("dequantize", &LoadOptions::dequantize)
       .def_readwrite("threads", &LoadOptions::threads)
       .def_readwrite("ignore_config_keys", &LoadOptions::ignore_config_keys);
 

@@ -187,7 +187,9 @@ Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
   at::ScalarType chosen = dtype ? *dtype : standard_dtype(*model.checkpoint_, plan);
   set_dtype(plan, chosen);
   model.plan_ = std::make_shared<const Plan>(std::move(plan));
-  model.weights_ = std::make_shared<const Weights>(Weights::bind(*model.plan_, *model.checkpoint_, chosen, device));
+  model.weights_ = std::make_shared<const Weights>(
+      Weights::bind(*model.plan_, *model.checkpoint_, chosen, device,
+                    model.eager() || options.dequantize ? Storage::OfRun : Storage::AsStored));
   return model;
 }
 

@@ -25,6 +25,8 @@ struct LoadOptions {
   std::string attn_implementation;                  ///< "" is the fast default, "eager" the reference bit for bit
   std::optional<std::string> revision;              ///< of a hub id
   std::string final_logit_softcapping = "default";  ///< "default", "config", "none" or a number
+  /// Every weight as numbers of the dtype from the start: eager has it so always.
+  bool dequantize = false;
   std::optional<int> threads;
   std::vector<std::string> ignore_config_keys;
 };

@@ -1,4 +1,6 @@
 #include "gemloupe/ops/attention.h"
+#include "gemloupe/ops/kernels/attention.h"
+#include "gemloupe/ops/kernels/table.h"
 #include "ops/tensors.h"
 
 using namespace gemloupe;
@@ -213,71 +215,144 @@ TEST_CASE("attention: a query that may go nowhere attends uniformly, the others 
   CHECK(pattern.slice(2, 2).slice(3, 0, 2).abs().max().item<double>() == 0);
 }
 
-TEST_CASE("fused attention: plain causality and one query behind a cache") {
-  for (const Shape& s : shapes()) {
-    if (s.queries != 1 && s.queries != s.keys) continue;
-    CAPTURE(s.queries);
-    CAPTURE(s.keys);
-    CAPTURE(s.heads);
-    const Inputs in(s);
-    const at::Tensor fused = ops::fused_attention(in.queries, in.keys, in.values, {}, in.scale, false);
-    CHECK(fused.sizes() == at::IntArrayRef({s.batch, s.queries, s.heads, s.dim}));
-    CHECK(fused.is_contiguous());
-    check_close(fused, numbers(stepwise(in, causal(s))), 1e-5, 1e-5);
-    const Inputs narrow(s, at::kBFloat16);
-    const at::Tensor exact = stepwise(in, causal(s));
-    check_close(ops::fused_attention(narrow.queries, narrow.keys, narrow.values, {}, narrow.scale, false),
-                numbers(exact), 0.03, 0.05);
+/// The kernel, on each set of instructions that this machine has.
+template <class Check>
+void on_each_table(Check check) {
+  namespace kernels = ops::kernels;
+  for (const kernels::Table* table : kernels::tables()) {
+    CAPTURE(table->name);
+    kernels::use(*table);
+    check();
   }
+  kernels::use(*kernels::tables().front());
 }
 
-TEST_CASE("fused attention: every rule, extent and padding") {
-  for (const MaskRule& rule : rules())
-    for (const ops::MaskExtent& extent : extents(rule))
-      for (int kind = 0; kind < 4; ++kind) {
-        const Shape s{2, 4, 2, extent.queries, extent.keys, 6};
+at::Tensor fused(const Inputs& in, const at::Tensor& open, std::optional<double> softcap = std::nullopt) {
+  return ops::kernels::attention(in.queries, in.keys, in.values, open, in.scale, softcap);
+}
+
+/// The same in three steps, whose tensors can be read.
+at::Tensor in_steps(const Inputs& in, const at::Tensor& open, std::optional<double> softcap = std::nullopt) {
+  const at::Tensor scores = ops::kernels::attention_scores(in.queries, in.keys, open, in.scale, softcap);
+  return ops::kernels::mix_values(ops::kernels::attention_pattern(scores), in.values);
+}
+
+TEST_CASE("attention kernel: plain causality and one query behind a cache") {
+  on_each_table([] {
+    for (const Shape& s : shapes()) {
+      CAPTURE(s.queries);
+      CAPTURE(s.keys);
+      CAPTURE(s.heads);
+      const Inputs in(s), narrow(s, at::kBFloat16);
+      const at::Tensor found = fused(in, {}), exact = stepwise(in, causal(s));
+      CHECK(found.sizes() == at::IntArrayRef({s.batch, s.queries, s.heads, s.dim}));
+      CHECK(found.is_contiguous());
+      check_close(found, numbers(exact), 1e-5, 1e-5);
+      check_close(fused(narrow, {}), numbers(exact), 0.03, 0.05);
+      CHECK(same_bits(found, in_steps(in, {})));
+      CHECK(same_bits(fused(narrow, {}), in_steps(narrow, {})));
+    }
+  });
+}
+
+TEST_CASE("attention kernel: scores, pattern and mixed values against doubles") {
+  on_each_table([] {
+    for (const Shape& s : shapes())
+      for (std::optional<double> softcap : std::vector<std::optional<double>>{std::nullopt, 2.0}) {
+        CAPTURE(s.queries);
+        CAPTURE(s.keys);
         const Inputs in(s);
-        const at::Tensor attended = padding(extent.seen, kind), open = ops::open_mask(rule, extent, attended);
-        const at::Tensor additive = ops::additive_mask(open, at::kFloat), expected = stepwise(in, additive);
-        const at::Tensor reaches =
-            open.any(-1).squeeze(1);  // [batch, queries]: what the others get is nobody's concern
-        auto check_mask = [&](const at::Tensor& mask) {
-          const at::Tensor found =
-              ops::fused_attention(in.queries, in.keys, in.values, mask, in.scale, rule.bidirectional);
-          CHECK(found.isfinite().all().item<bool>());
-          const double error = ((found - expected).abs().amax({2, 3}) * reaches).max().item<double>();
-          CHECK(error < 1e-5);
-        };
-        check_mask(open);
-        check_mask(additive);
-        if (ops::is_plain_causal(rule, extent, attended)) check_mask({});
+        const Oracle oracle(s, in, causal(s), softcap);
+        const at::Tensor scores = ops::kernels::attention_scores(in.queries, in.keys, {}, in.scale, softcap);
+        const at::Tensor pattern = ops::kernels::attention_pattern(scores);
+        check_close(scores, oracle.scores, 1e-6, 1e-5);
+        check_close(pattern, oracle.pattern, 1e-5, 1e-6);
+        check_close(ops::kernels::mix_values(pattern, in.values), oracle.mixed, 1e-5, 1e-5);
+        CHECK(same_bits(fused(in, {}, softcap), in_steps(in, {}, softcap)));
       }
+  });
 }
 
-TEST_CASE("fused attention: both ways, without a mask") {
-  const Shape s{2, 4, 1, 7, 7, 6};
-  const Inputs in(s);
-  check_close(ops::fused_attention(in.queries, in.keys, in.values, {}, in.scale, true),
-              numbers(stepwise(in, at::zeros({1, 1, 7, 7}))), 1e-5, 1e-5);
+TEST_CASE("attention kernel: every rule, extent and padding") {
+  on_each_table([] {
+    for (const MaskRule& rule : rules())
+      for (const ops::MaskExtent& extent : extents(rule))
+        for (int kind = 0; kind < 4; ++kind) {
+          const Shape s{2, 4, 2, extent.queries, extent.keys, 6};
+          const Inputs in(s);
+          const at::Tensor attended = padding(extent.seen, kind), open = ops::open_mask(rule, extent, attended);
+          // Queries that may go nowhere included: they attend uniformly.
+          const at::Tensor expected = stepwise(in, ops::additive_mask(open, at::kFloat));
+          check_close(fused(in, open), numbers(expected), 1e-5, 1e-5);
+          CHECK(same_bits(fused(in, open), in_steps(in, open)));
+          if (ops::is_plain_causal(rule, extent, attended)) CHECK(same_bits(fused(in, {}), fused(in, open)));
+        }
+  });
 }
 
-TEST_CASE("fused attention: views of a cache are as good as copies, and a broken query breaks no other") {
+TEST_CASE("attention kernel: long rows, many blocks, a mask with holes") {
+  on_each_table([] {
+    for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const Shape s{2, 6, 2, 301, 301, 40};
+      const Inputs in(s, dtype);
+      at::Tensor open = ops::open_mask({}, extent_of(s), at::ones({2, 301}, at::kLong)).clone();
+      open.select(3, 7).fill_(false);
+      open.narrow(3, 100, 90).fill_(false);
+      const at::Tensor expected = stepwise(in, ops::additive_mask(open, dtype));
+      const double bound = dtype == at::kFloat ? 1e-5 : 0.03;
+      check_close(fused(in, open), numbers(expected), bound, bound);
+      CHECK(same_bits(fused(in, open), in_steps(in, open)));
+      CHECK(same_bits(fused(in, {}), in_steps(in, {})));
+    }
+  });
+}
+
+TEST_CASE("attention kernel: views of a cache are as good as copies") {
   const Shape s{1, 4, 2, 5, 5, 6};
-  Inputs in(s);
-  const at::Tensor expected = ops::fused_attention(in.queries, in.keys, in.values, {}, in.scale, false);
+  const Inputs in(s);
   auto inside = [](const at::Tensor& tensor) {
     at::Tensor storage = at::full({1, 2, 40, 6}, kNaN, at::kFloat);
     storage.narrow(2, 11, 5).copy_(tensor);
     return storage.narrow(2, 11, 5);
   };
-  const at::Tensor found = ops::fused_attention(in.queries, inside(in.keys), inside(in.values), {}, in.scale, false);
-  CHECK(same_bits(found, expected));
-  in.queries = in.queries.clone();
-  in.queries.select(2, 3).fill_(kNaN);
-  // libtorch's fused kernel does not promise to carry the NaN into the row itself.
-  CHECK(stepwise(in, causal(s))[0][3].isnan().all().item<bool>());
-  for (const at::Tensor& broken :
-       {ops::fused_attention(in.queries, in.keys, in.values, {}, in.scale, false), stepwise(in, causal(s))}) {
-    CHECK(!broken[0].index_select(0, integers({0, 1, 2, 4})).isnan().any().item<bool>());
-  }
+  Inputs views = in;
+  views.keys = inside(in.keys), views.values = inside(in.values);
+  views.queries = in.queries.transpose(1, 2).contiguous().transpose(1, 2);
+  on_each_table([&] { CHECK(same_bits(fused(views, {}), fused(in, {}))); });
+}
+
+TEST_CASE("attention kernel: a NaN reaches the rows that see it and no other") {
+  const Shape s{1, 4, 2, 5, 5, 6};
+  on_each_table([&] {
+    Inputs in(s);
+    in.queries = in.queries.clone();
+    in.queries.select(2, 3).fill_(kNaN);
+    for (const at::Tensor& broken : {fused(in, {}), in_steps(in, {})}) {
+      CHECK(broken[0][3].isnan().all().item<bool>());
+      CHECK(!broken[0].index_select(0, integers({0, 1, 2, 4})).isnan().any().item<bool>());
+    }
+    Inputs keys(s);
+    keys.keys = keys.keys.clone();
+    keys.keys.select(2, 3).fill_(kNaN);
+    const at::Tensor seen = fused(keys, {});
+    CHECK(same_bits(seen.nan_to_num(7), in_steps(keys, {}).nan_to_num(7)));
+    CHECK(seen[0].slice(0, 3).isnan().all().item<bool>());
+    CHECK(!seen[0].slice(0, 0, 3).isnan().any().item<bool>());
+    Inputs values(s);
+    values.values = values.values.clone();
+    values.values.select(2, 4).fill_(kNaN);
+    CHECK(same_bits(fused(values, {}).nan_to_num(7), in_steps(values, {}).nan_to_num(7)));
+  });
+}
+
+TEST_CASE("attention kernel: what it is not for") {
+  const Inputs in(Shape{1, 4, 2, 5, 5, 6});
+  const at::Tensor open = at::ones({1, 1, 5, 5}, at::kBool);
+  CHECK(fused(in, open).defined());
+  CHECK(!fused(in, at::zeros({1, 1, 5, 5})).defined());            // added
+  CHECK(!fused(in, at::ones({1, 4, 5, 5}, at::kBool)).defined());  // a head's own
+  CHECK(!fused(in, at::ones({1, 1, 5, 4}, at::kBool)).defined());  // another extent
+  CHECK(!fused(Inputs(Shape{1, 4, 2, 5, 5, 6}, at::kDouble), open).defined());
+  CHECK(!ops::kernels::attention(in.queries, in.keys, in.values.to(at::kBFloat16), open, 1, {}).defined());
+  CHECK(!ops::kernels::attention_pattern(at::empty({1, 2, 3, 4}, at::TensorOptions().device(at::kMeta))).defined());
 }

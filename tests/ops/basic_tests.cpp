@@ -9,7 +9,7 @@ TEST_CASE("embed: rows times the scale, which is rounded first") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor table = random({7, 5}, dtype);
     const double scale = std::sqrt(48.0), rounded = at::scalar_tensor(scale, dtype).item<double>();
-    const at::Tensor out = ops::embed(ids, table, scale);
+    const at::Tensor out = ops::embed(ids, {table, {}}, scale, dtype);
     CHECK(out.sizes() == at::IntArrayRef({2, 3, 5}));
     // A product of two narrow numbers is exact in double: one rounding is all there is.
     CHECK(same_bits(out, (table.to(at::kDouble).index_select(0, ids.flatten()) * rounded).to(dtype).view({2, 3, 5})));
@@ -18,7 +18,7 @@ TEST_CASE("embed: rows times the scale, which is rounded first") {
 
 TEST_CASE("embed: the result is no view of the table") {
   const at::Tensor table = random({4, 3}), before = table.clone();
-  ops::embed(integers({1, 2}).unsqueeze(0), table, 1.0).fill_(0);
+  ops::embed(integers({1, 2}).unsqueeze(0), {table, {}}, 1.0, at::kFloat).fill_(0);
   CHECK(same_bits(table, before));
 }
 

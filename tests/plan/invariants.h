@@ -97,6 +97,8 @@ class Invariants {
       Arity operator()(const op::Softmax&) { return {1, 1, 0, 0}; }
       Arity operator()(const op::Mix&) { return {2, 1, 0, 0}; }
       Arity operator()(const op::FusedAttention&) { return {4, 1, 0, 0}; }
+      Arity operator()(const op::GatedUp&) { return {2, 1, 1, 1}; }
+      Arity operator()(const op::NormAdd&) { return {2, 1, 0, 1}; }
       Arity operator()(const op::GeluTanh&) { return {1, 1, 0, 0}; }
       Arity operator()(const op::Multiply&) { return {any, 1, 0, 1}; }
       Arity operator()(const op::Scale&) { return {1, 1, 0, 0}; }
@@ -121,7 +123,7 @@ class Invariants {
       need(holds(step(at).op, step(at).inputs.size(), step(at).outputs.size(), step(at).weights.size()),
            "step " + number(at) + " has the wrong number of operands");
     for (const Fusion& fusion : plan_.fusions)
-      need(holds(fusion.op, fusion.inputs.size(), fusion.outputs.size(), 0),
+      need(holds(fusion.op, fusion.inputs.size(), fusion.outputs.size(), fusion.weights.size()),
            "the fusion at " + number(fusion.first) + " has the wrong number of operands");
   }
 

@@ -218,17 +218,14 @@ TEST_CASE("builder: a family's slips are found when its plan is made") {
   }
 }
 
-TEST_CASE("attention with a softcap has no fusion: no kernel is faithful") {
+TEST_CASE("attention is one operation, and its softcap goes along") {
   PlanBuilder b("toy", "Toy", Config(), {});
   b.plan().sizes = {10, 6, 3, 4, 4, 7, 30};
   b.begin_layer(0, b.plan().sizes, "full_attention");
   auto [q, k] = b.step2(op::Extend{0, std::nullopt}, {{b.input_ids(), {}}, {b.input_ids(), {}}});
   b.attention({q, {}}, k, k, b.attention_mask(), 1.0, 50.0, {});
-  CHECK(b.plan().fusions.empty());
-  b.end_layer();
-  b.begin_layer(1, b.plan().sizes, "full_attention");
-  b.attention({q, {}}, k, k, b.attention_mask(), 1.0, std::nullopt, {});
-  CHECK(b.plan().fusions.size() == 1);
+  REQUIRE(b.plan().fusions.size() == 1);
+  CHECK(std::get<op::FusedAttention>(b.plan().fusions[0].op).softcap == 50.0);
 }
 
 TEST_CASE("catalogue: every value once, in its host, with axes and a meaning") {

@@ -76,23 +76,6 @@ at::Tensor mix_values(const at::Tensor& pattern, const at::Tensor& values) {
   return at::matmul(pattern, repeat_heads(values, pattern.size(1))).transpose(1, 2).contiguous();
 }
 
-at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                           const at::Tensor& mask, double scale, bool bidirectional) {
-  const int64_t heads = queries.size(1);
-  if (queries.is_meta())  // shapes alone
-    return at::empty({queries.size(0), queries.size(2), heads, values.size(3)}, queries.options());
-  // One key/value head is broadcast by a stride of 0, nothing is copied; several are repeated as the reference does.
-  auto spread = [&](const at::Tensor& x) {
-    return x.size(1) == 1 ? x.expand({-1, heads, -1, -1}) : repeat_heads(x, heads);
-  };
-  std::optional<at::Tensor> given;
-  if (mask.defined()) given = mask;
-  const bool causal = !given && !bidirectional && queries.size(2) > 1;
-  return at::scaled_dot_product_attention(queries, spread(keys), spread(values), given, 0.0, causal, scale)
-      .transpose(1, 2)
-      .contiguous();
-}
-
 }  // namespace ops
 }  // namespace v0
 }  // namespace gemloupe

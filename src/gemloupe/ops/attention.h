@@ -1,4 +1,4 @@
-// Attention, step by step as the reference's eager path, or fused.
+// Attention, step by step as the reference's eager path.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,11 +40,6 @@ at::Tensor attention_pattern(const at::Tensor& scores);
 
 /// pattern · values, heads after positions: [batch, q, heads, dim].
 at::Tensor mix_values(const at::Tensor& pattern, const at::Tensor& values);
-
-/// The same head outputs without the pattern. The mask is an open_mask or an additive one; undefined stands for plain
-/// causality.
-at::Tensor fused_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                           const at::Tensor& mask, double scale, bool bidirectional);
 
 }  // namespace ops
 }  // namespace v0

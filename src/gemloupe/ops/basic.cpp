@@ -8,19 +8,19 @@ namespace gemloupe {
 inline namespace v0 {
 namespace ops {
 
-at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale) {
+at::Tensor embed(const at::Tensor& ids, const Weight& table, double scale, at::ScalarType dtype) {
   at::Tensor factor =
-      at::full({}, scale, at::TensorOptions().dtype(at::kFloat).device(table.device())).to(table.scalar_type());
-  if (table.is_meta()) {  // shapes alone; libtorch has this operation's in Python
+      at::full({}, scale, at::TensorOptions().dtype(at::kFloat).device(table.numbers.device())).to(dtype);
+  if (table.numbers.is_meta()) {  // shapes alone; libtorch has this operation's in Python
     auto sizes = ids.sizes().vec();
-    sizes.push_back(table.size(1));
-    return at::empty(sizes, table.options());
+    sizes.push_back(table.numbers.size(1));
+    return at::empty(sizes, table.numbers.options());
   }
   try {
-    return at::embedding(table, ids) * factor;
+    return table.rows_as(ids, dtype) * factor;
   } catch (const c10::IndexError&) {  // prompts are checked; these were written inside a run
-    throw BadValue("the ids that are looked up hold one outside the vocabulary of " + std::to_string(table.size(0)) +
-                   " tokens.");
+    throw BadValue("the ids that are looked up hold one outside the vocabulary of " +
+                   std::to_string(table.numbers.size(0)) + " tokens.");
   }
 }
 

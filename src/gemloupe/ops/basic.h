@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "gemloupe/ops/weight.h"
+
 namespace gemloupe {
 inline namespace v0 {
 namespace ops {
 
-/// table[ids] · scale, the scale rounded to the table's dtype first. Source: Gemma3TextScaledWordEmbedding.forward.
-at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, double scale);
+/// table[ids] · scale in `dtype`, the scale rounded to it first. Source: Gemma3TextScaledWordEmbedding.forward.
+at::Tensor embed(const at::Tensor& ids, const Weight& table, double scale, at::ScalarType dtype);
 
 /// x · weightᵀ [+ bias]; an undefined bias is none.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

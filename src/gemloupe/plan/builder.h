@@ -154,6 +154,7 @@ class PlanBuilder {
   std::string read_at(const Operand& operand) const;
   void close(ModuleId id);
   void index_modules();
+  void find_fusions();
   void mark_lifetimes();
   void mark_absent();
 

@@ -72,6 +72,7 @@ Plan PlanBuilder::finish() {
   plan_.modules[0].end = here();
   mark_absent();
   index_modules();
+  find_fusions();
   mark_lifetimes();
   plan_.logits = plan_.find_row(std::string(values::logits.name));
   plan_.next_token_probs = plan_.find_row(std::string(values::next_token_probs.name));
@@ -95,6 +96,8 @@ std::string op_name(const Op& op) {
     std::string operator()(const op::Softmax&) const { return "the softmax"; }
     std::string operator()(const op::Mix&) const { return "the mix of values"; }
     std::string operator()(const op::FusedAttention&) const { return "attention"; }
+    std::string operator()(const op::GatedUp&) const { return "the up projection with the gate"; }
+    std::string operator()(const op::NormAdd&) const { return "a norm and an addition"; }
     std::string operator()(const op::GeluTanh&) const { return "the activation"; }
     std::string operator()(const op::Multiply&) const { return "the gated product"; }
     std::string operator()(const op::Scale&) const { return "the scaling"; }

@@ -50,10 +50,18 @@ struct Scores {
 };                  ///< queries, keys, mask
 struct Softmax {};  ///< scores -> pattern
 struct Mix {};      ///< pattern, values -> head outputs
-/// queries, keys, values, mask -> head outputs, without the pattern. An undefined mask stands for `rule`.
+/// queries, keys, values, mask -> head outputs: Scores, Softmax and Mix.
 struct FusedAttention {
   double scale;
+  std::optional<double> softcap;
   MaskRule rule;
+};
+/// gate, x; up -> neurons: GeluTanh of the gate, Linear of x, and their product.
+struct GatedUp {};
+/// x, residual[; weight] -> residual + RmsNorm of x.
+struct NormAdd {
+  double eps;
+  Gain gain;
 };
 struct GeluTanh {};
 struct Multiply {};  ///< x, y, or x and a weight
@@ -75,10 +83,11 @@ struct Softcap {
 struct LastProbabilities {};  ///< logits -> softmax of the last row, float32
 }  // namespace op
 
-using Op = std::variant<op::Replace, op::IsId, op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate,
-                        op::Extend, op::Borrow, op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GeluTanh,
-                        op::Multiply, op::Scale, op::Add, op::Split, op::RouterProbabilities, op::Route,
-                        op::ExpertsGateUp, op::ExpertsDown, op::SumSlots, op::Softcap, op::LastProbabilities>;
+using Op =
+    std::variant<op::Replace, op::IsId, op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate,
+                 op::Extend, op::Borrow, op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GatedUp, op::NormAdd,
+                 op::GeluTanh, op::Multiply, op::Scale, op::Add, op::Split, op::RouterProbabilities, op::Route,
+                 op::ExpertsGateUp, op::ExpertsDown, op::SumSlots, op::Softcap, op::LastProbabilities>;
 
 /// How a tensor is looked at without copying it.
 struct View {

@@ -37,11 +37,12 @@ struct Step {
   std::vector<Slot> dies_after;  ///< slots that nothing reads after this step
 };
 
-/// Steps [first, end) that one operation can do when nothing between them is asked for.
+/// Steps [first, end) that one operation does when nothing between them is asked for: with the same bits.
 struct Fusion {
   Position first = 0, end = 0;
   Op op;
   std::vector<Operand> inputs;
+  std::vector<WeightId> weights;
   std::vector<Slot> outputs;
 };
 

@@ -83,8 +83,7 @@ Slot PlanBuilder::attention(Operand queries, Slot keys, Slot values_, Slot mask,
   Slot pattern = step(op::Softmax{}, {Operand{scores, {}}});
   value(values::attention_probabilities, {pattern, {}});
   Slot mixed = step(op::Mix{}, {Operand{pattern, {}}, v});
-  // A softcap between scores and softmax leaves no fused kernel that is faithful.
-  if (!softcap) plan_.fusions.push_back({first, here(), op::FusedAttention{scale, rule}, {queries, k, v, m}, {mixed}});
+  plan_.fusions.push_back({first, here(), op::FusedAttention{scale, softcap, rule}, {queries, k, v, m}, {}, {mixed}});
   value(values::attention_head_outputs, {mixed, {}});
   value(values::attention_premix, {mixed, {}});
   return mixed;

@@ -23,6 +23,7 @@ class Call {
     batch_ = has_rows ? input.size(0) : 1;
     state_.tokens = state_.seen = has_rows ? input.size(1) : 1;
     state_.eager = eager;
+    state_.dtype = weights.dtype();
     auto options = at::TensorOptions().dtype(at::kLong).device(weights.device());
     state_.padding = at::ones({batch_, state_.tokens}, options);
     slots_[plan.attention_mask] = state_.padding;
@@ -58,9 +59,10 @@ class Call {
 
   void step(Position position) {
     const Step& s = at(position);
-    c10::SmallVector<at::Tensor, 4> in, w, out(s.outputs.size());
+    c10::SmallVector<at::Tensor, 4> in, out(s.outputs.size());
+    c10::SmallVector<ops::Weight, 2> w;
     for (const Operand& operand : s.inputs) in.push_back(look(need(operand.slot, s), operand.view));
-    for (WeightId id : s.weights) w.push_back(weights_.at(id));
+    for (WeightId id : s.weights) w.push_back(weights_.stored(id));
     execute(s.op, {in.data(), in.size()}, {w.data(), w.size()}, {out.data(), out.size()}, state_);
     for (size_t i = 0; i < s.outputs.size(); ++i) slots_[s.outputs[i]] = std::move(out[i]);
   }

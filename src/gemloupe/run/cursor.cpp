@@ -81,6 +81,7 @@ Cursor::Cursor(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
   state_.seen = inputs.mask.size(1);
   state_.cache = cache;
   state_.eager = eager;
+  state_.dtype = weights_->dtype();
 }
 
 void Cursor::advance(Position target) {
@@ -106,7 +107,8 @@ bool Cursor::run_fusion(Position target) {
   if (fusion.first != position_ || target < fusion.end) return false;
   if (auto bound = bound_.lower_bound({fusion.first, 0}); bound != bound_.end() && bound->first.first < fusion.end)
     return false;
-  run_op(fusion.op, fusion.inputs, -1, {}, fusion.outputs);
+  if (weights_->read_ahead()) weights_->read_ahead()->enter(fusion.first);
+  run_op(fusion.op, fusion.inputs, -1, fusion.weights, fusion.outputs);
   for (Position at = fusion.first; at < fusion.end; ++at) drop(at);
   position_ = fusion.end;
   return true;
@@ -124,7 +126,7 @@ void Cursor::read_ahead(Position at) {
   const Step& step = plan_->steps[static_cast<size_t>(at)];
   weights_->read_ahead()->enter(at);
   if (std::holds_alternative<op::ExpertsGateUp>(step.op) || std::holds_alternative<op::ExpertsDown>(step.op))
-    weights_->read_ahead()->use_experts(get_input(at, 1, {}), weights_->at(step.weights[0]));
+    weights_->read_ahead()->use_experts(get_input(at, 1, {}), weights_->stored(step.weights[0]).numbers);
 }
 
 void Cursor::drop(Position after) {
@@ -134,14 +136,15 @@ void Cursor::drop(Position after) {
 
 void Cursor::run_op(const Op& op, const std::vector<Operand>& inputs, Position step,
                     const std::vector<WeightId>& weights, const std::vector<Slot>& outputs) {
-  c10::SmallVector<at::Tensor, 4> in, w, out(outputs.size());
+  c10::SmallVector<at::Tensor, 4> in, out(outputs.size());
+  c10::SmallVector<ops::Weight, 2> w;
   bool records = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     in.push_back(step >= 0 && !bound_.empty() ? get_input(step, static_cast<int>(i), inputs[i].view) : get(inputs[i]));
     records = records || (in.back().defined() && in.back().requires_grad());
   }
   for (WeightId id : weights) {
-    w.push_back(weights_->at(id));
+    w.push_back(weights_->stored(id));
     records = records || w.back().requires_grad();
   }
   Recording recording(records);
@@ -259,9 +262,9 @@ at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tens
   at::Tensor value = tensor;
   for (Position at = first; at < end; ++at) {
     const Step& step = plan_->steps[static_cast<size_t>(at)];
-    c10::SmallVector<at::Tensor, 2> w;
+    c10::SmallVector<ops::Weight, 2> w;
     bool records = value.requires_grad();
-    for (WeightId id : step.weights) w.push_back(weights_->at(id));
+    for (WeightId id : step.weights) w.push_back(weights_->stored(id));
     Recording recording(records);
     at::Tensor out;
     execute(step.op, {&value, 1}, {w.data(), w.size()}, {&out, 1}, state_);

@@ -8,7 +8,9 @@
 #include "gemloupe/ops/attention.h"
 #include "gemloupe/ops/basic.h"
 #include "gemloupe/ops/experts.h"
-#include "gemloupe/ops/kernels/bfloat16.h"
+#include "gemloupe/ops/kernels/attention.h"
+#include "gemloupe/ops/kernels/elementwise.h"
+#include "gemloupe/ops/kernels/linear.h"
 #include "gemloupe/ops/norm.h"
 #include "gemloupe/ops/rotary.h"
 
@@ -17,7 +19,8 @@ inline namespace v0 {
 namespace {
 
 struct Executor {
-  std::span<const at::Tensor> in, weights;
+  std::span<const at::Tensor> in;
+  std::span<const ops::Weight> weights;
   std::span<at::Tensor> out;
   const PassState& state;
 
@@ -40,13 +43,13 @@ struct Executor {
     for (int64_t id : o.ids) out[0] = out[0].masked_fill(in[0] == id, o.by);
   }
   void operator()(const op::IsId& o) { out[0] = in[0] == o.id; }
-  void operator()(const op::Embed& o) { out[0] = ops::embed(in[0], weights[0], o.scale); }
+  void operator()(const op::Embed& o) { out[0] = ops::embed(in[0], weights[0], o.scale, state.dtype); }
   void operator()(const op::Rotary& o) {
     std::tie(out[0], out[1]) =
         ops::rotary_table(in[0], ops::rotary_frequencies(o.frequencies, in[1].device()), in[1].scalar_type());
   }
-  // As in the reference, eager adds a mask of the model's dtype, the fused kernel takes one of booleans, or none where
-  // that says no more than "causal".
+  // As in the reference, eager adds a mask of the model's dtype; its default has one of booleans, or none where that
+  // says no more than "causal".
   void operator()(const op::Mask& o) {
     if (state.eager) {
       out[0] = additive(mask(o.rule, in[0]), in[2].scalar_type());
@@ -54,23 +57,59 @@ struct Executor {
       out[0] = mask(o.rule, in[0]);
     }
   }
-  void operator()(const op::RmsNorm& o) {
-    const at::Tensor weight = weights.empty() ? at::Tensor() : weights[0];
-    if (own_kernels()) out[0] = ops::kernels::rms_norm(in[0], weight, o.eps, o.gain);
-    if (!out[0].defined()) out[0] = ops::rms_norm(in[0], weight, o.eps, o.gain);
+  /// What our own kernel makes of it, or what libtorch does where that is not for these tensors.
+  template <class Own, class Reference>
+  at::Tensor either(Own own, Reference reference) const {
+    at::Tensor made;
+    if (own_kernels()) made = own();
+    return made.defined() ? made : reference();
   }
-  void operator()(const op::Linear&) {
-    // As a matrix of rows. at::linear folds the axes itself, but not of a slice such as x[:, -1:], which keeps the
-    // strides of the whole: for that it copies all of the weight, transposed (1.3 s instead of 40 ms for a head of 1B).
-    const at::Tensor& x = in[0];
-    at::Tensor rows = x.reshape({-1, x.size(-1)}), product;
-    if (own_kernels() && weights.size() == 1) product = ops::kernels::linear(rows, weights[0]);
-    if (!product.defined()) product = ops::linear(rows, weights[0], weights.size() > 1 ? weights[1] : at::Tensor());
+
+  /// A weight that is never but numbers of the run's dtype: all but matrices.
+  at::Tensor vector() const { return weights.empty() ? at::Tensor() : weights[0].numbers; }
+
+  at::Tensor norm(const at::Tensor& x, double eps, Gain gain) const {
+    const at::Tensor weight = vector();
+    return either([&] { return ops::kernels::rms_norm(x, weight, eps, gain); },
+                  [&] { return ops::rms_norm(x, weight, eps, gain); });
+  }
+  at::Tensor own_linear(const at::Tensor& rows) const {
+    if (weights.size() > 1) return {};
+    const ops::Weight& weight = weights[0];
+    return weight.blocks ? ops::kernels::quantised_linear(rows, weight.numbers, *weight.blocks)
+                         : ops::kernels::linear(rows, weight.numbers);
+  }
+  /// As a matrix of rows. at::linear folds the axes itself, but not of a slice such as x[:, -1:], which keeps the
+  /// strides of the whole: for that it copies all of the weight, transposed (1.3 s instead of 40 ms for a head of 1B).
+  at::Tensor linear(const at::Tensor& x) const {
+    const at::Tensor rows = x.reshape({-1, x.size(-1)});
+    const at::Tensor product = either([&] { return own_linear(rows); },
+                                      [&] {
+                                        return ops::linear(rows, weights[0].as(x.scalar_type()),
+                                                           weights.size() > 1 ? weights[1].numbers : at::Tensor());
+                                      });
     auto sizes = x.sizes().vec();
     sizes.back() = product.size(-1);
-    out[0] = at::_unsafe_view(product, sizes);
+    return at::_unsafe_view(product, sizes);
   }
-  void operator()(const op::Rotate& o) { out[0] = ops::rotate(in[0], in[1], in[2], o.head_axis); }
+  at::Tensor gelu(const at::Tensor& x) const {
+    return either([&] { return ops::kernels::gelu_tanh(x); }, [&] { return ops::gelu_tanh(x); });
+  }
+
+  void operator()(const op::RmsNorm& o) { out[0] = norm(in[0], o.eps, o.gain); }
+  void operator()(const op::NormAdd& o) {
+    out[0] = either([&] { return ops::kernels::norm_add(in[0], vector(), o.eps, o.gain, in[1]); },
+                    [&] { return in[1] + norm(in[0], o.eps, o.gain); });
+  }
+  void operator()(const op::Linear&) { out[0] = linear(in[0]); }
+  void operator()(const op::GatedUp&) {
+    const at::Tensor up = linear(in[1]);
+    out[0] = either([&] { return ops::kernels::geglu(in[0], up); }, [&] { return gelu(in[0]) * up; });
+  }
+  void operator()(const op::Rotate& o) {
+    out[0] = either([&] { return ops::kernels::rotate(in[0], in[1], in[2], o.head_axis); },
+                    [&] { return ops::rotate(in[0], in[1], in[2], o.head_axis); });
+  }
   void operator()(const op::Extend& o) {
     if (state.cache) {
       std::tie(out[0], out[1]) = state.cache->extend(o.cache, o.window, in[0], in[1]);
@@ -83,22 +122,34 @@ struct Executor {
     out[0] = in[0];
     out[1] = in[1];
   }
-  void operator()(const op::Scores& o) {
-    // No mask was made: nothing is padding.
-    at::Tensor open = in[2].defined() ? in[2] : mask(o.rule, at::ones_like(state.padding).to(in[0].device()));
-    at::Tensor added = additive(open, in[0].scalar_type());
-    out[0] = ops::attention_scores(in[0], in[1], added, o.scale, o.softcap);
+  at::Tensor scores(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& given, double scale,
+                    std::optional<double> softcap, const MaskRule& rule) const {
+    return either([&] { return ops::kernels::attention_scores(queries, keys, given, scale, softcap); },
+                  [&] {
+                    // No mask was made: nothing is padding.
+                    const at::Tensor open =
+                        given.defined() ? given : mask(rule, at::ones_like(state.padding).to(queries.device()));
+                    return ops::attention_scores(queries, keys, additive(open, queries.scalar_type()), scale, softcap);
+                  });
   }
-  void operator()(const op::Softmax&) { out[0] = ops::attention_pattern(in[0]); }
-  void operator()(const op::Mix&) { out[0] = ops::mix_values(in[0], in[1]); }
+  at::Tensor pattern(const at::Tensor& scores) const {
+    return either([&] { return ops::kernels::attention_pattern(scores); },
+                  [&] { return ops::attention_pattern(scores); });
+  }
+  at::Tensor mixed(const at::Tensor& pattern, const at::Tensor& values) const {
+    return either([&] { return ops::kernels::mix_values(pattern, values); },
+                  [&] { return ops::mix_values(pattern, values); });
+  }
+
+  void operator()(const op::Scores& o) { out[0] = scores(in[0], in[1], in[2], o.scale, o.softcap, o.rule); }
+  void operator()(const op::Softmax&) { out[0] = pattern(in[0]); }
+  void operator()(const op::Mix&) { out[0] = mixed(in[0], in[1]); }
   void operator()(const op::FusedAttention& o) {
-    out[0] = ops::fused_attention(in[0], in[1], in[2], in[3], o.scale, o.rule.bidirectional);
+    out[0] = either([&] { return ops::kernels::attention(in[0], in[1], in[2], in[3], o.scale, o.softcap); },
+                    [&] { return mixed(pattern(scores(in[0], in[1], in[3], o.scale, o.softcap, o.rule)), in[2]); });
   }
-  void operator()(const op::GeluTanh&) {
-    if (own_kernels()) out[0] = ops::kernels::gelu_tanh(in[0]);
-    if (!out[0].defined()) out[0] = ops::gelu_tanh(in[0]);
-  }
-  void operator()(const op::Multiply&) { out[0] = in[0] * (in.size() > 1 ? in[1] : weights[0]); }
+  void operator()(const op::GeluTanh&) { out[0] = gelu(in[0]); }
+  void operator()(const op::Multiply&) { out[0] = in[0] * (in.size() > 1 ? in[1] : vector()); }
   void operator()(const op::Scale& o) { out[0] = in[0] * o.factor; }
   void operator()(const op::Add&) { out[0] = in[0] + in[1]; }
   // Selected one by one: autograd forbids writing into what unbind gives.
@@ -106,19 +157,19 @@ struct Executor {
     for (size_t i = 0; i < out.size(); ++i) out[i] = in[0].select(2, static_cast<int64_t>(i));
   }
   void operator()(const op::RouterProbabilities&) { out[0] = ops::router_probabilities(in[0]); }
-  void operator()(const op::Route& o) { std::tie(out[0], out[1]) = ops::route(in[0], weights[0], o.top_k); }
-  void operator()(const op::ExpertsGateUp&) {
-    std::tie(out[0], out[1]) = ops::experts_gate_up(in[0], in[1], weights[0]);
-  }
-  void operator()(const op::ExpertsDown&) { out[0] = ops::experts_down(in[0], in[1], in[2], weights[0]); }
+  void operator()(const op::Route& o) { std::tie(out[0], out[1]) = ops::route(in[0], vector(), o.top_k); }
+  void operator()(const op::ExpertsGateUp&) { std::tie(out[0], out[1]) = ops::experts_gate_up(in[0], in[1], vector()); }
+  void operator()(const op::ExpertsDown&) { out[0] = ops::experts_down(in[0], in[1], in[2], vector()); }
   void operator()(const op::SumSlots&) { out[0] = ops::sum_slots(in[0], in[1].scalar_type()); }
-  void operator()(const op::Softcap& o) { out[0] = ops::softcap(in[0], o.cap); }
+  void operator()(const op::Softcap& o) {
+    out[0] = either([&] { return ops::kernels::softcap(in[0], o.cap); }, [&] { return ops::softcap(in[0], o.cap); });
+  }
   void operator()(const op::LastProbabilities&) { out[0] = ops::last_probabilities(in[0]); }
 };
 
 }  // namespace
 
-void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const at::Tensor> weights,
+void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const ops::Weight> weights,
              std::span<at::Tensor> outputs, const PassState& state) {
   // One step computes at a time: each thread of a caller's has a pool of libtorch's own, and pools that compute side by
   // side on the same cores wait for each other.

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "gemloupe/ops/weight.h"
 #include "gemloupe/plan/op.h"
 #include "gemloupe/run/kv_cache.h"
 
@@ -17,11 +18,12 @@ struct PassState {
   int64_t tokens = 0;  ///< of this pass
   int64_t seen = 0;    ///< of the whole run, this pass included
   KvCache* cache = nullptr;
-  bool eager = false;  ///< the reference's operations, nothing left out
+  at::ScalarType dtype = at::kFloat;  ///< of the values
+  bool eager = false;                 ///< the reference's operations, nothing left out
 };
 
 /// `inputs` and `weights` are in the op's order, `outputs` are filled in.
-void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const at::Tensor> weights,
+void execute(const Op& op, std::span<const at::Tensor> inputs, std::span<const ops::Weight> weights,
              std::span<at::Tensor> outputs, const PassState& state);
 
 }  // namespace v0

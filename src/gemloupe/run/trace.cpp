@@ -302,8 +302,10 @@ at::Tensor Trace::snapshot(at::Tensor&& tensor) {
   }
   // A part of a larger tensor would keep all of it alive.
   bool is_part = tensor.has_storage() && tensor.storage().nbytes() > tensor.nbytes();
-  // The value itself, and what it is a view of; any more is a view that the caller keeps, and could write.
+  // The value itself, and what it is a view of; any more is a view that the caller keeps, and could write. Or the
+  // caller keeps what it is a view of, beside the run and the view.
   bool has_views = tensor.has_storage() && tensor.storage().use_count() > (tensor.is_view() ? 2U : 1U);
+  has_views = has_views || (tensor.is_view() && tensor._base().use_count() > 2);
   if (is_part || has_views || finished()) return tensor.clone();
   remember(tensor);
   return tensor;

@@ -20,6 +20,47 @@ at::Tensor mapped(const StoredTensor& stored) {
       stored.data, stored.shape, [keep](void*) {}, at::TensorOptions().dtype(scalar_type(stored.dtype)));
 }
 
+/// The formats that products read as they are.
+std::optional<ops::kernels::QuantisedFormat> format_of(DType dtype) {
+  using ops::kernels::QuantisedFormat;
+  switch (dtype) {
+    case DType::Q8_0:
+      return QuantisedFormat::Q8_0;
+    case DType::Q5_0:
+      return QuantisedFormat::Q5_0;
+    case DType::Q4_0:
+      return QuantisedFormat::Q4_0;
+    case DType::Q4_K:
+      return QuantisedFormat::Q4_K;
+    case DType::Q5_K:
+      return QuantisedFormat::Q5_K;
+    case DType::Q6_K:
+      return QuantisedFormat::Q6_K;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// The blocks where they lie: [rows, bytes of a row].
+at::Tensor mapped_blocks(const StoredTensor& stored) {
+  auto keep = stored.file;
+  const int64_t rows = stored.shape[0];
+  return at::from_blob(
+      stored.data, {rows, static_cast<int64_t>(stored.bytes) / rows}, [keep](void*) {},
+      at::TensorOptions().dtype(at::kByte));
+}
+
+/// By weight: whether only products without a bias, and look-ups, read it.
+std::vector<bool> only_in_products(const Plan& plan) {
+  std::vector<bool> only(plan.weights.size(), true);
+  for (const Step& step : plan.steps)
+    for (WeightId id : step.weights) {
+      const bool product = std::holds_alternative<op::Linear>(step.op) && step.weights.size() == 1;
+      if (!product && !std::holds_alternative<op::Embed>(step.op)) only[static_cast<size_t>(id)] = false;
+    }
+  return only;
+}
+
 at::Tensor dequantised(const StoredTensor& stored) {
   at::Tensor out = at::empty(stored.shape, at::TensorOptions().dtype(at::kFloat));
   const int64_t rows = row_count(stored), width = rows ? out.numel() / rows : 0;
@@ -31,13 +72,18 @@ at::Tensor dequantised(const StoredTensor& stored) {
 
 class Binder {
  public:
-  Binder(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device)
-      : plan_(plan), checkpoint_(checkpoint), dtype_(dtype), device_(device) {}
+  Binder(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
+         Storage storage)
+      : plan_(plan), checkpoint_(checkpoint), dtype_(dtype), device_(device) {
+    as_stored_ = only_in_products(plan);
+    const bool may = storage == Storage::AsStored && device.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16);
+    if (!may) as_stored_.assign(as_stored_.size(), false);
+  }
 
-  std::vector<at::Tensor> bind() {
-    for (const WeightSlot& slot : plan_.weights) {
+  std::vector<ops::Weight> bind() {
+    for (size_t i = 0; i < plan_.weights.size(); ++i) {
       stored_.push_back(nullptr);
-      tensors_.push_back(slot.tied_to ? at::Tensor() : load(slot));
+      tensors_.push_back(plan_.weights[i].tied_to ? ops::Weight() : load(plan_.weights[i], as_stored_[i]));
     }
     refuse_missing();
     for (size_t i = 0; i < plan_.weights.size(); ++i)
@@ -52,11 +98,13 @@ class Binder {
   }
 
   /// By weight: its pages in a file, empty where it was copied out of them.
-  std::vector<ReadAhead::Range> mapped_ranges(const std::vector<at::Tensor>& tensors) const {
-    std::vector<ReadAhead::Range> ranges(tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i)
-      if (stored_[i] && tensors[i].is_cpu() && tensors[i].const_data_ptr() == stored_[i]->data)
-        ranges[i] = {stored_[i]->data, tensors[i].nbytes()};
+  std::vector<ReadAhead::Range> mapped_ranges(const std::vector<ops::Weight>& weights) const {
+    std::vector<ReadAhead::Range> ranges(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const at::Tensor& numbers = weights[i].numbers;
+      if (stored_[i] && numbers.is_cpu() && numbers.const_data_ptr() == stored_[i]->data)
+        ranges[i] = {stored_[i]->data, numbers.nbytes()};
+    }
     return ranges;
   }
 
@@ -70,7 +118,7 @@ class Binder {
     return nullptr;
   }
 
-  at::Tensor load(const WeightSlot& slot) {
+  ops::Weight load(const WeightSlot& slot, bool as_stored) {
     const StoredTensor* stored = find(slot);
     if (!stored) {
       missing_.push_back(checkpoint_.is_gguf() ? slot.gguf : slot.name);
@@ -85,9 +133,13 @@ class Binder {
     if (!is_floating(stored->dtype) && !is_quantised(stored->dtype))
       throw BadCheckpoint(stored->path.string() + ": tensor '" + stored->name + "' holds " +
                           std::string(traits(stored->dtype).name) + ", but weights are floating-point numbers.");
+    if (as_stored && stored->shape.size() == 2 && stored->shape[0] > 0) {
+      if (auto format = format_of(stored->dtype)) return {mapped_blocks(*stored), format};
+      if (stored->dtype == DType::BF16) return {mapped(*stored), std::nullopt};
+    }
     at::Tensor tensor = is_quantised(stored->dtype) ? dequantised(*stored) : mapped(*stored);
     if (checkpoint_.is_gguf() && slot.gguf_adds_one) tensor = tensor.to(at::kFloat) - 1.0;
-    return tensor.to(device_, dtype_);
+    return {tensor.to(device_, dtype_), std::nullopt};
   }
 
   void refuse_missing() const {
@@ -117,7 +169,8 @@ class Binder {
   const Checkpoint& checkpoint_;
   at::ScalarType dtype_;
   at::Device device_;
-  std::vector<at::Tensor> tensors_;
+  std::vector<bool> as_stored_;
+  std::vector<ops::Weight> tensors_;
   std::vector<const StoredTensor*> stored_;
   std::vector<std::string> missing_;
   std::set<std::string> used_;
@@ -125,22 +178,44 @@ class Binder {
 
 }  // namespace
 
-Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device) {
+Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
+                      Storage storage) {
   Weights weights;
   weights.dtype_ = dtype;
   weights.device_ = device;
-  Binder binder(plan, checkpoint, dtype, device);
-  weights.tensors_ = binder.bind();
-  weights.read_ahead_ = ReadAhead::make(plan, binder.mapped_ranges(weights.tensors_), memory_to_fill());
+  Binder binder(plan, checkpoint, dtype, device, storage);
+  const std::vector<ops::Weight> bound = binder.bind();
+  for (size_t i = 0; i < bound.size(); ++i) {
+    const auto owner = plan.weights[i].tied_to;
+    weights.held_.push_back(owner ? weights.held_[static_cast<size_t>(*owner)] : std::make_shared<Held>());
+    weights.held_.back()->weight = bound[i];
+  }
+  weights.read_ahead_ = ReadAhead::make(plan, binder.mapped_ranges(bound), memory_to_fill());
   return weights;
+}
+
+ops::Weight Weights::stored(WeightId id) const {
+  Held& held = *held_[static_cast<size_t>(id)];
+  std::lock_guard alone(held.mutex);
+  return held.weight;
+}
+
+at::Tensor Weights::at(WeightId id) const {
+  Held& held = *held_[static_cast<size_t>(id)];
+  std::lock_guard alone(held.mutex);
+  if (held.weight.blocks || held.weight.numbers.scalar_type() != dtype_)
+    held.weight = {held.weight.as(dtype_), std::nullopt};
+  return held.weight.numbers;
 }
 
 Weights Weights::shapes(const Plan& plan, at::ScalarType dtype) {
   Weights weights;
   weights.dtype_ = dtype;
   weights.device_ = at::kMeta;
-  for (const WeightSlot& slot : plan.weights)
-    weights.tensors_.push_back(at::empty(slot.shape, at::TensorOptions().device(at::kMeta).dtype(dtype)));
+  for (const WeightSlot& slot : plan.weights) {
+    weights.held_.push_back(std::make_shared<Held>());
+    weights.held_.back()->weight.numbers = at::empty(slot.shape, at::TensorOptions().device(at::kMeta).dtype(dtype));
+  }
   return weights;
 }
 

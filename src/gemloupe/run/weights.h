@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "gemloupe/ops/weight.h"
 #include "gemloupe/plan/plan.h"
 #include "gemloupe/run/read_ahead.h"
 #include "gemloupe/store/checkpoint.h"
@@ -15,24 +17,36 @@
 namespace gemloupe {
 inline namespace v0 {
 
+/// Whether matrices that products only read may stay as they lie in the file: bfloat16 in a float32 run, blocks.
+enum class Storage { OfRun, AsStored };
+
 class Weights {
  public:
   /// Binds every slot of `plan`. A tensor that already has `dtype` on the CPU stays mapped: nothing is copied, an edit
   /// in place is private to this process. Errors: BadCheckpoint for tensors that are missing, left over, or of a shape
   /// that contradicts the config.
-  static Weights bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device);
+  static Weights bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
+                      Storage storage = Storage::OfRun);
 
   /// Tensors of the plan's shapes without numbers, on libtorch's meta device: a run of them makes shapes alone.
   static Weights shapes(const Plan& plan, at::ScalarType dtype);
 
-  const at::Tensor& at(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
+  /// As a run reads it.
+  ops::Weight stored(WeightId id) const;
+  /// As numbers of the run's dtype. What is stored otherwise is so from here on, for those who read it and change it.
+  at::Tensor at(WeightId id) const;
   at::ScalarType dtype() const { return dtype_; }
   const at::Device& device() const { return device_; }
   /// Null where the mapped weights fit in memory.
   ReadAhead* read_ahead() const { return read_ahead_.get(); }
 
  private:
-  std::vector<at::Tensor> tensors_;
+  /// Tied weights share one.
+  struct Held {
+    std::mutex mutex;
+    ops::Weight weight;
+  };
+  std::vector<std::shared_ptr<Held>> held_;
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
   std::shared_ptr<ReadAhead> read_ahead_;

@@ -1,0 +1,69 @@
+#include "gemloupe/ops/kernels/linear.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "gemloupe/ops/kernels/table.h"
+
+namespace gemloupe {
+inline namespace v0 {
+namespace ops {
+namespace kernels {
+namespace {
+
+constexpr int64_t kFewRows = 24;
+constexpr int64_t kGrain = 1 << 15;  // products that are worth a thread
+
+template <class X, class W, class Out, class Loop>
+at::Tensor multiplied(const at::Tensor& x, const at::Tensor& weight, at::Tensor out, Loop loop) {
+  const Product<X, W, Out> product{static_cast<const X*>(x.const_data_ptr()),
+                                   static_cast<const W*>(weight.const_data_ptr()),
+                                   static_cast<Out*>(out.mutable_data_ptr()),
+                                   out.size(0),
+                                   weight.size(1),
+                                   weight.size(0)};
+  const int64_t grain = std::max<int64_t>(8, kGrain / (product.rows * product.in));
+  at::parallel_for(0, product.width, grain, [&](int64_t begin, int64_t end) { loop(product, begin, end); });
+  return out;
+}
+
+/// x in the order in which the halves of bfloat16 pairs are widened.
+at::Tensor split(const at::Tensor& x, const LinearLoops& loops) {
+  const int64_t rows = x.size(0), in = x.size(1), padded = (in + loops.pairs - 1) / loops.pairs * loops.pairs;
+  at::Tensor out = at::empty({rows, padded}, x.options());
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = out.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / in), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) loops.split_pairs(from + row * in, in, to + row * padded);
+  });
+  return out;
+}
+
+}  // namespace
+
+bool fits(const at::Tensor& tensor) {
+  // No storage: a wrapper, of vmap say.
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         !tensor.is_neg() && (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
+  if (!fits(x) || !fits(weight) || x.dim() != 2 || weight.dim() != 2 || !weight.is_contiguous()) return {};
+  const int64_t rows = x.size(0), in = weight.size(1);
+  if (rows < 1 || in < 1 || weight.size(0) < 1 || x.size(1) != in) return {};
+  const bool narrow = x.scalar_type() == at::kBFloat16, narrow_weight = weight.scalar_type() == at::kBFloat16;
+  if (narrow && (!narrow_weight || rows > kFewRows)) return {};
+  const LinearLoops& loops = table().linear;
+  const at::Tensor dense = x.contiguous();
+  at::Tensor out = at::empty({rows, weight.size(0)}, x.options());
+  if (narrow) return multiplied<Bfloat16, Bfloat16, Bfloat16>(dense, weight, out, loops.bf16);
+  if (narrow_weight) return multiplied<float, Bfloat16, float>(split(dense, loops), weight, out, loops.f32_bf16);
+  return multiplied<float, float, float>(dense, weight, out, loops.f32);
+}
+
+}  // namespace kernels
+}  // namespace ops
+}  // namespace v0
+}  // namespace gemloupe
