@@ -83,7 +83,7 @@ class Export {
 
   Quantized run() {
     refuse_own_source(checkpoint_, to_);
-    Weights::bind(plan_, checkpoint_, at::kFloat, at::kMeta);  // all weights are there, in their shapes, and no others
+    check_weights();
     describe_model();
     describe_tensors();
     refuse_another_meaning(model_, contents_, checkpoint_.path().string());
@@ -93,6 +93,16 @@ class Export {
   }
 
  private:
+  /// All weights are there, in their shapes, and no others. They are bound on the meta device, where nothing is read;
+  /// quantised matrices would be widened on the way there, so they pass for float32.
+  void check_weights() const {
+    if (!checkpoint_.is_gguf()) return void(Weights::bind(plan_, checkpoint_, at::kFloat, at::kMeta));
+    GgufFile seen{checkpoint_.gguf_metadata(), std::nullopt, checkpoint_.tensors()};
+    for (StoredTensor& tensor : seen.tensors)
+      if (is_quantised(tensor.dtype) && tensor.shape.size() > 1) tensor.dtype = DType::F32;
+    Weights::bind(plan_, Checkpoint::of_gguf(std::move(seen), checkpoint_.path()), at::kFloat, at::kMeta);
+  }
+
   void describe_model() {
     const Family& family = find_family(plan_.family, checkpoint_.path().string());
     if (!family.gguf_of_config)
