@@ -28,9 +28,14 @@ GgufVocabulary of_model(const std::string& content, int64_t rows) {
   return gguf_vocabulary(files, "llama", rows);
 }
 
-void check_same(const Tokenizer& one, const Tokenizer& other) {
-  for (const json& vector : read_vectors("tokenizer_vectors.json")[0]["encodings"]) {
+json encodings() {
+  return read_vectors("tokenizer_vectors.json")[0]["encodings"];
+}
+
+void check_same(const Tokenizer& one, const Tokenizer& other, size_t longest_run = SIZE_MAX) {
+  for (const json& vector : encodings()) {
     const std::string text = vector["text"];
+    if (longest_run < SIZE_MAX && text.find(std::string(longest_run + 1, ' ')) != text.npos) continue;
     CAPTURE(text);
     const Encoding found = one.encode(text), expected = other.encode(text);
     CHECK(json(found.ids).dump() == json(expected.ids).dump());
@@ -110,7 +115,9 @@ TEST_CASE("a tokenizer.model as a GGUF's vocabulary") {
   const std::string content = read_text("tokenizer.model");
   const Tokenizer original = tokenizer_from_model(content);
   const Tokenizer read = tokenizer_from_gguf(of_model(content, original.end_id()));
-  check_same(read, original);
+  check_same(read, original, 12);  // longer runs than the longest token of spaces are cut as a tokenizer.json cuts them
+  const std::string run(13, ' ');
+  CHECK(read.encode(run).ids == tiny_tokenizer().encode(run).ids);
   CHECK(read.prefix() == original.prefix());
 }
 
@@ -120,7 +127,7 @@ TEST_CASE("tokens without a row are left out, with what is made of them") {
   const GgufVocabulary half = of_json("{}", "gemma4", rows);
   CHECK(half.tokens.size() == static_cast<size_t>(rows));
   const Tokenizer read = tokenizer_from_gguf(half);
-  for (const json& vector : read_vectors("tokenizer_vectors.json")[0]["encodings"])
+  for (const json& vector : encodings())
     for (const int64_t id : read.encode(vector["text"].get<std::string>()).ids) CHECK(id < rows);
 }
 
