@@ -5,7 +5,9 @@
 vectors.gguf holds, for each element type, a tensor NAME of blocks (random ones, and ones with every special scale:
 zeros, subnormals, infinities, quiet and signalling NaNs; but never a NaN added to a NaN: which one is kept differs
 between numpy's own code for different processors) and a float32 tensor NAME.expected, gguf.quants.dequantize's bits.
-metadata.gguf holds a key of each metadata type and a small vocabulary. The output is the same on every run.
+metadata.gguf holds a key of each metadata type and a small vocabulary. quantized.gguf holds floats (halves between two steps,
+scales that are subnormal, zero or too large, infinities) and what gguf.quants.quantize makes of them. The output is the same on
+every run.
 """
 
 import sys
@@ -120,6 +122,25 @@ def write_metadata(path):
     finish(writer)
 
 
+def write_quantized(path):
+    random = np.random.default_rng(21)
+    plain = random.standard_normal((24, 32)) * 10.0 ** random.uniform(-42, 38, (24, 1))
+    steps = np.stack([np.arange(-127, -95), np.arange(-16, 16), np.arange(96, 128)]) / 2
+    steps[:, 0] = 127  # the scale is 1
+    halves = np.array(SPECIAL + [0x03FF, 0x0401, 0x3BFF, 0x7BFE], dtype="<u2").view(np.float16).astype(np.float64)
+    halves = halves[np.isfinite(halves)]
+    between = (np.resize(halves, 32) + np.resize(np.roll(halves, 1), 32)) / 2
+    special = np.zeros((4, 32))
+    special[1, 3], special[2, 4], special[3, 5] = np.inf, -np.inf, 1e-45
+    with np.errstate(all="ignore"):
+        values = np.concatenate([plain, steps, np.resize(halves, (1, 32)), between[None], special]).astype(np.float32)
+        writer = gguf.GGUFWriter(path, "vectors")
+        writer.add_tensor("values", values)
+        for kind in (Type.Q8_0, Type.F16, Type.BF16, Type.F32):
+            writer.add_tensor(kind.name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    finish(writer)
+
+
 def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -132,6 +153,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     write_vectors(folder / "vectors.gguf")
     write_metadata(folder / "metadata.gguf")
+    write_quantized(folder / "quantized.gguf")
 
 
 if __name__ == "__main__":

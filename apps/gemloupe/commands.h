@@ -17,5 +17,6 @@ void add_show(CLI::App& app, const Globals& globals);
 void add_support(CLI::App& app, const Globals& globals);
 void add_tokenize(CLI::App& app, const Globals& globals);
 void add_generate(CLI::App& app, const Globals& globals);
+void add_quantize(CLI::App& app, const Globals& globals);
 
 }  // namespace gemloupe::cli

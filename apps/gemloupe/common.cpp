@@ -54,6 +54,13 @@ Checkpoint ModelOptions::checkpoint() const {
   return Checkpoint::open(model_, options().revision, Checkpoint::Weights::Optional);
 }
 
+QuantizeOptions ModelOptions::quantize_options() const {
+  QuantizeOptions out;
+  out.revision = options().revision;
+  out.ignore_config_keys = ignored_;
+  return out;
+}
+
 Plan ModelOptions::plan() const {
   Timed timed("the config was read");
   return plan_of(model_, options());

@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "gemloupe/model.h"
+#include "gemloupe/quantize.h"
 #include "gemloupe/report/provenance.h"
 
 namespace gemloupe::cli {
@@ -20,6 +21,8 @@ class ModelOptions {
   Model load(const Globals& globals) const;
   Plan plan() const;  ///< without reading weights
   Checkpoint checkpoint() const;
+  const std::string& name() const { return model_; }
+  QuantizeOptions quantize_options() const;
 
  private:
   LoadOptions options() const;

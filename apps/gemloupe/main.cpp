@@ -99,7 +99,8 @@ int run(int argc, char** argv) {
     read_log_level(globals.quiet);
     check_torch();
   });
-  for (auto add : {add_lens, add_trace, add_show, add_support, add_tokenize, add_generate}) add(app, globals);
+  for (auto add : {add_lens, add_trace, add_show, add_support, add_tokenize, add_generate, add_quantize})
+    add(app, globals);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -67,6 +67,7 @@ from .errors import (  # noqa: E402
     UnknownName,
 )
 from .model import StandardizedTransformer, released  # noqa: E402
+from .quantizing import quantize  # noqa: E402
 from .saving import save  # noqa: E402
 
 __version__: str = _core.version
@@ -100,6 +101,7 @@ __all__ = [
     "UnknownName",
     "__version__",
     "errors",
+    "quantize",
     "released",
     "save",
 ]

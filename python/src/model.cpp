@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "gemloupe/base/errors.h"
+#include "gemloupe/quantize.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -91,6 +92,15 @@ void bind_model(py::module_& m) {
       .def("project_on_vocab", &Model::project_on_vocab, Unlocked())
       .def("call", &Model::call, py::arg("module"), py::arg("input"), py::arg("positions") = py::none(), Unlocked())
       .def("generate", &Model::generate, py::arg("prompt"), py::arg("options"), Unlocked());
+
+  m.def(
+      "quantize",
+      [](const std::string& path_or_id, const std::string& to, const std::string& type,
+         const std::optional<std::string>& revision, const std::vector<std::string>& ignore_config_keys) {
+        return quantize(path_or_id, to, {type, revision, ignore_config_keys, nullptr}).notes;
+      },
+      py::arg("path_or_id"), py::arg("to"), py::arg("type"), py::arg("revision"), py::arg("ignore_config_keys"),
+      Unlocked());
 
   py::class_<GenerateOptions>(m, "GenerateOptions")
       .def(py::init([](const Model& model) { return model.generate_defaults(); }))

@@ -14,7 +14,7 @@ from conftest import token_ids
 from reference import checkpoints
 from reference.greedy import greedy
 
-COMMANDS = ("lens", "trace", "show", "support", "tokenize", "generate")
+COMMANDS = ("lens", "trace", "show", "support", "tokenize", "generate", "quantize")
 IDS = token_ids(11, 396)
 LIST = ",".join(map(str, IDS[0].tolist()))
 

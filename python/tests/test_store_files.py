@@ -22,7 +22,7 @@ def make_gguf_vectors():
     return module
 
 
-@pytest.mark.parametrize("name", ["vectors", "metadata"])
+@pytest.mark.parametrize("name", ["vectors", "metadata", "quantized"])
 def test_the_vectors_are_the_installed_gguf_packages(tmp_path, name):
     pytest.importorskip("gguf")
     path = tmp_path / f"{name}.gguf"

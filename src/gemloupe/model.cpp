@@ -281,16 +281,19 @@ at::Tensor Model::project_on_vocab(const at::Tensor& hidden) const {
   return cursor.apply(norm, plan_->row(plan_->logits).position, from, hidden.to(weights->device(), weights->dtype()));
 }
 
-std::vector<int64_t> Model::end_tokens() const {
-  const json& configured = generation_config();
-  const json from = configured.is_object() && configured.contains("eos_token_id") ? configured["eos_token_id"]
-                                                                                  : setting(*plan_, "eos_token_id");
+std::vector<int64_t> end_tokens_of(const Plan& plan, const json& generation_config) {
+  const bool says = generation_config.is_object() && generation_config.contains("eos_token_id");
+  const json from = says ? generation_config["eos_token_id"] : setting(plan, "eos_token_id");
   std::vector<int64_t> ends;
   if (from.is_number_integer()) ends.push_back(from.get<int64_t>());
   if (from.is_array())
     for (const json& id : from)
       if (id.is_number_integer()) ends.push_back(id.get<int64_t>());
   return ends;
+}
+
+std::vector<int64_t> Model::end_tokens() const {
+  return end_tokens_of(*plan_, generation_config());
 }
 
 GenerateOptions Model::generate_defaults() const {

@@ -99,6 +99,9 @@ class Model {
   StandingEdits edits_ = std::make_shared<const std::vector<StandingEdit>>();
 };
 
+/// The tokens that end a text, by generation_config.json (null where absent), else by the config.
+std::vector<int64_t> end_tokens_of(const Plan& plan, const json& generation_config);
+
 /// The plan of a config without weights: `where` names it in messages. Errors: BadConfig.
 Plan plan_of(const json& config, const std::string& where, const LoadOptions& options = {});
 /// The plan that Model::load would run, without reading a weight. Errors: BadConfig, NotFound.

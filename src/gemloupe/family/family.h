@@ -27,6 +27,16 @@ struct TextPlace {
   Slot ids = -1;        ///< what is looked up
 };
 
+/// What a GGUF file says of a config.
+struct GgufModel {
+  std::string architecture;
+  json metadata = json::object();   ///< "gemma3.block_count", …
+  std::vector<float> rope_freqs;    ///< the tensor rope_freqs.weight, where it has one
+  std::string tokenizer = "llama";  ///< the kind of its vocabulary, tokenizer.ggml.model
+  /// Of the config's attributes those that the forward pass depends on: what a reader of the file has to come to.
+  json meant;
+};
+
 struct Family {
   std::string model_type;
   std::string class_name;         ///< the reference's model: "Gemma3ForCausalLM"
@@ -36,6 +46,8 @@ struct Family {
   Plan (*recipe)(const Config& config, const RecipeOptions& options);
   /// The config that a GGUF's metadata amounts to, in the keys of config.json.
   json (*config_from_gguf)(const Checkpoint& checkpoint) = nullptr;
+  /// The way back, for a config that has been read.
+  GgufModel (*gguf_of_config)(const Config& config) = nullptr;
   /// Of a text family: writes the text model of b.config(), and returns the stream that the head reads.
   Slot (*text_model)(PlanBuilder& b, const TextPlace& place, const RecipeOptions& options) = nullptr;
   /// The notes, the identity, the spellings on disk.

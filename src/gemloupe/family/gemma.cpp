@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "gemloupe/family/text.h"
+#include "gemloupe/family/text_gguf.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -30,8 +31,16 @@ Config read(const json& raw, const std::string& where, const std::vector<std::st
   return c;
 }
 
+const GgufForm kGguf{"gemma", "gemma", "GemmaForCausalLM", {}};
+
 json config_from_gguf(const Checkpoint& checkpoint) {
-  return text_config_from_gguf(checkpoint, "gemma", "gemma", "GemmaForCausalLM", {});
+  return text_config_from_gguf(checkpoint, kGguf);
+}
+
+GgufModel gguf_of_config(const Config& c) {
+  GgufModel out = text_config_to_gguf(c, kGguf, c.attributes()["rope_parameters"]);
+  out.meant.erase("use_bidirectional_attention");  // of PaliGemma's prompts with an image
+  return out;
 }
 
 const std::vector<std::string> kKeywords{"attention_mask", "position_ids", "position_embeddings"};
@@ -104,6 +113,7 @@ const Family gemma_family{
     read,
     [](const Config& config, const RecipeOptions& options) { return text_plan(gemma_family, config, options); },
     config_from_gguf,
+    gguf_of_config,
     text_model,
     about};
 

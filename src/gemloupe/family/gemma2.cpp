@@ -6,6 +6,7 @@
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/family/text.h"
+#include "gemloupe/family/text_gguf.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -44,15 +45,23 @@ Config read(const json& raw, const std::string& where, const std::vector<std::st
   return c;
 }
 
+const GgufForm kGguf{"gemma2",
+                     "gemma2",
+                     "Gemma2ForCausalLM",
+                     {{"attention.sliding_window", "sliding_window"},
+                      {"attn_logit_softcapping", "attn_logit_softcapping", GgufKey::Kind::Real},
+                      {"final_logit_softcapping", "final_logit_softcapping", GgufKey::Kind::Real}}};
+
 json config_from_gguf(const Checkpoint& checkpoint) {
-  json c = text_config_from_gguf(checkpoint, "gemma2", "gemma2", "Gemma2ForCausalLM",
-                                 {{"attention.sliding_window", "sliding_window"},
-                                  {"attn_logit_softcapping", "attn_logit_softcapping"},
-                                  {"final_logit_softcapping", "final_logit_softcapping"}});
-  // GGUF has no query_pre_attn_scalar: llama.cpp takes hidden_size / heads on the 27B (46 blocks), else the head's
-  // width.
+  json c = text_config_from_gguf(checkpoint, kGguf);
   query_scalar_from_gguf(c, 46);
   return c;
+}
+
+GgufModel gguf_of_config(const Config& c) {
+  GgufModel out = text_config_to_gguf(c, kGguf, c.attributes()["rope_parameters"]);
+  out.meant.erase("use_bidirectional_attention");  // of PaliGemma 2's prompts with an image
+  return out;
 }
 
 struct Recipe {
@@ -118,6 +127,7 @@ const Family gemma2_family{
     read,
     [](const Config& config, const RecipeOptions& options) { return text_plan(gemma2_family, config, options); },
     config_from_gguf,
+    gguf_of_config,
     text_model,
     sandwich_notes};
 

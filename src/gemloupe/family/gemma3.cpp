@@ -8,6 +8,7 @@
 
 #include "gemloupe/base/errors.h"
 #include "gemloupe/family/text.h"
+#include "gemloupe/family/text_gguf.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -77,13 +78,26 @@ Config read(const json& raw, const std::string& where, const std::vector<std::st
   return c;
 }
 
+const GgufForm kGguf{"gemma3_text",
+                     "gemma3",
+                     "Gemma3ForCausalLM",
+                     {{"attention.sliding_window", "sliding_window"},
+                      {"rope.freq_base_swa", "rope_local_base_freq", GgufKey::Kind::Real},
+                      {"final_logit_softcapping", "final_logit_softcapping", GgufKey::Kind::Real}}};
+
 json config_from_gguf(const Checkpoint& checkpoint) {
-  json c = text_config_from_gguf(checkpoint, "gemma3_text", "gemma3", "Gemma3ForCausalLM",
-                                 {{"attention.sliding_window", "sliding_window"},
-                                  {"rope.freq_base_swa", "rope_local_base_freq"},
-                                  {"final_logit_softcapping", "final_logit_softcapping"}});
+  json c = text_config_from_gguf(checkpoint, kGguf);
   query_scalar_from_gguf(c, 62);
   return c;
+}
+
+GgufModel gguf_of_config(const Config& c) {
+  const json& rope = c.attributes()["rope_parameters"];
+  GgufModel out = text_config_to_gguf(c, kGguf, rope[kFull], {{"rope_local_base_freq", rope[kSliding]["rope_theta"]}});
+  // Gemma3Attention passes no softcap; the pattern is what layer_types were made of.
+  for (const char* key : {"attn_logit_softcapping", "sliding_window_pattern", "_sliding_window_pattern"})
+    out.meant.erase(key);
+  return out;
 }
 
 // ------------------------------------------------------------------------------------------------------------- recipe
@@ -161,6 +175,7 @@ const Family gemma3_family{
     read,
     [](const Config& config, const RecipeOptions& options) { return text_plan(gemma3_family, config, options); },
     config_from_gguf,
+    gguf_of_config,
     text_model,
     sandwich_notes};
 

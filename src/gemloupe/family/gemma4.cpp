@@ -384,6 +384,7 @@ const Family gemma4_family{
     read,
     [](const Config& config, const RecipeOptions& options) { return text_plan(gemma4_family, config, options); },
     gemma4_config_from_gguf,
+    gemma4_gguf_of_config,
     text_model,
     about_gemma4};
 

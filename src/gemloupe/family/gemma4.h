@@ -27,6 +27,7 @@ std::vector<std::string> gemma4_legacy_keys();
 
 /// What llama.cpp's converter writes for every Gemma 4 text model.
 json gemma4_config_from_gguf(const Checkpoint& checkpoint);
+GgufModel gemma4_gguf_of_config(const Config& config);
 
 /// `prefix` is of the reference's class names: "Gemma4" or "Gemma4Unified".
 Slot gemma4_text_model(PlanBuilder& b, const std::string& prefix, const TextPlace& place);

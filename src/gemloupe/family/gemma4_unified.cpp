@@ -42,6 +42,7 @@ const Family gemma4_unified_family{"gemma4_unified_text",
                                      return text_plan(gemma4_unified_family, config, options);
                                    },
                                    nullptr,
+                                   gemma4_gguf_of_config,
                                    text_model,
                                    about_gemma4};
 

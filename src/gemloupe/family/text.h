@@ -37,17 +37,6 @@ json single_rope_parameters(const json& raw, double theta, const std::string& wh
 
 RotaryFrequencies frequencies_of(const json& table, int64_t head_dim);
 
-/// (key behind "ARCHITECTURE." in a GGUF's metadata, key of config.json) pairs.
-using GgufKeys = std::vector<std::pair<const char*, const char*>>;
-
-/// The keys that llama.cpp writes for every Gemma text family, and those in `more`.
-json text_config_from_gguf(const Checkpoint& checkpoint, const std::string& model_type, const std::string& architecture,
-                           const std::string& class_name, const GgufKeys& more);
-
-/// GGUF has no query_pre_attn_scalar: llama.cpp takes hidden_size / heads on the 27B, which it knows by its number of
-/// blocks, else the head's width.
-void query_scalar_from_gguf(json& config, int64_t blocks_of_27b);
-
 // ------------------------------------------------------------------------------------------------------------- recipe
 
 struct TextShape {

@@ -105,43 +105,5 @@ RotaryFrequencies frequencies_of(const json& table, int64_t head_dim) {
   return f;
 }
 
-json text_config_from_gguf(const Checkpoint& checkpoint, const std::string& model_type, const std::string& architecture,
-                           const std::string& class_name, const GgufKeys& more) {
-  const json& g = checkpoint.gguf_metadata();
-  json c = json::object();
-  c["model_type"] = model_type;
-  c["architectures"] = json::array({class_name});
-  GgufKeys keys{{"block_count", "num_hidden_layers"},
-                {"context_length", "max_position_embeddings"},
-                {"embedding_length", "hidden_size"},
-                {"feed_forward_length", "intermediate_size"},
-                {"attention.head_count", "num_attention_heads"},
-                {"attention.head_count_kv", "num_key_value_heads"},
-                {"attention.key_length", "head_dim"},
-                {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                {"rope.freq_base", "rope_theta"}};
-  keys.insert(keys.end(), more.begin(), more.end());
-  for (const auto& [from, to] : keys)
-    if (auto found = g.find(architecture + "." + from); found != g.end()) c[to] = *found;
-  if (g.value(architecture + ".rope.scaling.type", json()) == "linear") {
-    c["rope_scaling"] = json::object();
-    c["rope_scaling"]["rope_type"] = "linear";
-    c["rope_scaling"]["factor"] = g.value(architecture + ".rope.scaling.factor", json(1.0));
-  }
-  if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding && embedding->shape.size() == 2)
-    c["vocab_size"] = embedding->shape[0];
-  c["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
-  return c;
-}
-
-void query_scalar_from_gguf(json& c, int64_t blocks_of_27b) {
-  auto integer = [&](const char* key) { return c.contains(key) && c[key].is_number_integer(); };
-  if (!integer("head_dim")) return;
-  c["query_pre_attn_scalar"] = c["head_dim"];
-  if (integer("num_hidden_layers") && c["num_hidden_layers"] == blocks_of_27b && integer("hidden_size") &&
-      integer("num_attention_heads") && c["num_attention_heads"].get<int64_t>() > 0)
-    c["query_pre_attn_scalar"] = c["hidden_size"].get<int64_t>() / c["num_attention_heads"].get<int64_t>();
-}
-
 }  // namespace v0
 }  // namespace gemloupe

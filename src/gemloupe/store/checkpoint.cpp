@@ -12,6 +12,7 @@
 #include "gemloupe/store/printable.h"
 #include "gemloupe/store/safetensors.h"
 #include "gemloupe/store/strict_json.h"
+#include "gemloupe/store/tensor_bytes.h"
 #include "gemloupe/store/tokenizer_files.h"
 
 namespace gemloupe {
@@ -62,6 +63,12 @@ fs::path locate(const std::string& path_or_id, const std::optional<std::string>&
 /// Fills a Checkpoint from what lies at a path.
 class CheckpointReader {
  public:
+  Checkpoint of_gguf(GgufFile contents, const fs::path& path) {
+    sort_by_name(contents.tensors);
+    take_gguf(std::move(contents), path);
+    return std::move(out_);
+  }
+
   Checkpoint open(const fs::path& path, Checkpoint::Weights weights) {
     weights_ = weights;
     std::error_code error;
@@ -150,8 +157,9 @@ class CheckpointReader {
     out_.tensors_ = read_safetensors(file).tensors;
   }
 
-  void open_gguf(const fs::path& file) {
-    GgufFile gguf = read_gguf(file);
+  void open_gguf(const fs::path& file) { take_gguf(read_gguf(file), file); }
+
+  void take_gguf(GgufFile gguf, const fs::path& file) {
     out_.path_ = file;
     out_.gguf_metadata_ = std::move(gguf.metadata);
     out_.tensors_ = std::move(gguf.tensors);
@@ -168,6 +176,10 @@ class CheckpointReader {
 Checkpoint Checkpoint::open(const std::string& path_or_id, const std::optional<std::string>& revision,
                             Weights weights) {
   return CheckpointReader().open(locate(path_or_id, revision), weights);
+}
+
+Checkpoint Checkpoint::of_gguf(GgufFile contents, const fs::path& path) {
+  return CheckpointReader().of_gguf(std::move(contents), path);
 }
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {

@@ -52,6 +52,8 @@ struct TokenizerFiles {
   std::optional<std::string> chat_template;  ///< chat_template.jinja, else tokenizer_config's, else the GGUF's
 };
 
+struct GgufFile;
+
 class Checkpoint {
  public:
   /// A folder, a `.safetensors` or `.gguf` file, or a hub id such as "google/gemma-3-270m", looked up in the local hub
@@ -60,6 +62,9 @@ class Checkpoint {
   enum class Weights { Required, Optional };
   static Checkpoint open(const std::string& path_or_id, const std::optional<std::string>& revision = std::nullopt,
                          Weights weights = Weights::Required);
+
+  /// What a GGUF file at `path` would be that says this: its tensors need no data, and there is no digest.
+  static Checkpoint of_gguf(GgufFile contents, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const json& config() const { return config_; }                        ///< config.json; null for GGUF

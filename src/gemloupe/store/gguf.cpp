@@ -1,6 +1,5 @@
 #include "gemloupe/store/gguf.h"
 
-#include <array>
 #include <bit>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "gemloupe/base/text.h"
 #include "gemloupe/store/byte_reader.h"
 #include "gemloupe/store/gguf_metadata.h"
+#include "gemloupe/store/gguf_types.h"
 #include "gemloupe/store/printable.h"
 #include "gemloupe/store/tensor_bytes.h"
 
@@ -19,28 +19,11 @@ namespace {
 constexpr const char* kAgain = "; get the file again";
 constexpr uint32_t kMostDims = 4;  // ggml's own limit
 
-struct GgmlType {
-  std::string_view name;
-  std::optional<DType> dtype;  // none: known, not read here
-};
-
-/// By number, ggml.h's `enum ggml_type`.
-constexpr std::array<GgmlType, 42> kTypes{{
-    {"F32", DType::F32},   {"F16", DType::F16},   {"Q4_0", DType::Q4_0}, {"Q4_1", DType::Q4_1}, {"Q4_2", {}},
-    {"Q4_3", {}},          {"Q5_0", DType::Q5_0}, {"Q5_1", DType::Q5_1}, {"Q8_0", DType::Q8_0}, {"Q8_1", {}},
-    {"Q2_K", DType::Q2_K}, {"Q3_K", DType::Q3_K}, {"Q4_K", DType::Q4_K}, {"Q5_K", DType::Q5_K}, {"Q6_K", DType::Q6_K},
-    {"Q8_K", {}},          {"IQ2_XXS", {}},       {"IQ2_XS", {}},        {"IQ3_XXS", {}},       {"IQ1_S", {}},
-    {"IQ4_NL", {}},        {"IQ3_S", {}},         {"IQ2_S", {}},         {"IQ4_XS", {}},        {"I8", DType::I8},
-    {"I16", DType::I16},   {"I32", DType::I32},   {"I64", DType::I64},   {"F64", DType::F64},   {"IQ1_M", {}},
-    {"BF16", DType::BF16}, {"Q4_0_4_4", {}},      {"Q4_0_4_8", {}},      {"Q4_0_8_8", {}},      {"TQ1_0", {}},
-    {"TQ2_0", {}},         {"IQ4_NL_4_4", {}},    {"IQ4_NL_4_8", {}},    {"IQ4_NL_8_8", {}},    {"MXFP4", {}},
-    {"NVFP4", {}},         {"Q1_0", {}},
-}};
-
 DType read_dtype(ByteReader& reader, const std::string& tensor) {
   const auto type = reader.number<uint32_t>("the type of tensor " + tensor);
-  if (type < kTypes.size() && kTypes[type].dtype) return *kTypes[type].dtype;
-  const std::string name = type < kTypes.size() ? " (" + std::string(kTypes[type].name) + ")" : "";
+  if (type < gguf::kTensorTypes.size() && gguf::kTensorTypes[type].dtype) return *gguf::kTensorTypes[type].dtype;
+  const std::string name =
+      type < gguf::kTensorTypes.size() ? " (" + std::string(gguf::kTensorTypes[type].name) + ")" : "";
   throw BadCheckpoint(reader.path().string() + ": tensor " + tensor + " has ggml type " + std::to_string(type) + name +
                       "; gemloupe reads F32, F16, BF16, F64, I8 to I64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K: "
                       "take a file with one of them");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gemloupe/base/errors.h"
+#include "gemloupe/store/gguf_types.h"
 #include "gemloupe/store/printable.h"
 
 namespace gemloupe {
@@ -16,7 +17,7 @@ constexpr const char* kAgain = "; get the file again";
 constexpr int kDeepestArray = 8;
 constexpr uint64_t kLongestArray = uint64_t{1} << 24;  // of those that become JSON; the vocabulary's are not among them
 
-enum Type : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64, kTypes };
+using namespace gguf;
 
 /// The least that one value takes in the file: what a count is checked against before anything is allocated.
 constexpr std::array<uint64_t, kTypes> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};

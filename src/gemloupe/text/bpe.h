@@ -65,6 +65,7 @@ class Bpe {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const Options& options() const { return options_; }
+  const std::variant<PairMerges, PieceMerges>& merges() const { return merges_; }
 
  private:
   struct Symbol;

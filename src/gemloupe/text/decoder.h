@@ -24,11 +24,14 @@ class Decoder {
 
   bool has_byte_fallback() const;
 
+  bool operator==(const Decoder&) const = default;
+
  private:
   struct Step {
     enum Kind { Replace, ByteFallback, Fuse, Strip } kind;
     std::string pattern, content;
     size_t most = 0;
+    bool operator==(const Step&) const = default;
   };
   std::vector<Step> steps_;
 };

@@ -27,10 +27,13 @@ class Normalizer {
   /// Whether no normalised text has `pattern` in it.
   bool removes(std::string_view pattern) const;
 
+  bool operator==(const Normalizer&) const = default;
+
  private:
   struct Step {
     bool prepend;
     std::string pattern, content;
+    bool operator==(const Step&) const = default;
   };
   std::vector<Step> steps_;
 };
