@@ -59,6 +59,7 @@ class LoadOptions:
     attn_implementation: str
     revision: str | None
     final_logit_softcapping: str
+    dequantize: bool
     threads: int | None
     ignore_config_keys: list[str]
 

@@ -43,7 +43,7 @@ class StandardizedTransformer(Accessors, Module):
         dtype: ``"float32"``, ``torch.bfloat16``, …; None is what config.json says, else the
             file's own, float32 where it is quantised.
         device: where weights and runs live, as libtorch names it.
-        attn_implementation: ``"eager"`` is the reference's operations, bit for bit; None or ``"sdpa"`` is the fused default.
+        attn_implementation: ``"eager"`` is the reference's operations, bit for bit; None or ``"sdpa"``, the default: fast kernels.
         revision: branch, tag or commit of a hub id.
         dispatch: False reads config.json alone, as `from_config` does: names, shapes and sizes, nothing that runs.
         task: ``"text-generation"`` or None.
@@ -51,7 +51,7 @@ class StandardizedTransformer(Accessors, Module):
             float32 run, and are widened where they are used: products differ from those of widened ones by rounding alone. Eager
             runs are of widened weights always.
         final_logit_softcapping: ``"default"``, ``"config"``, None for no cap, or a number.
-        threads: how many threads libtorch computes with.
+        threads: how many threads compute, libtorch's and our own kernels alike.
         ignore_config_keys: keys of config.json that have no meaning for a forward pass although gemloupe does not know them.
 
     Raises:

@@ -50,6 +50,13 @@ class Zoo:
 
         return StandardizedTransformer(self.folder(name, dtype), attn_implementation=implementation)
 
+    @functools.cache  # noqa: B019
+    def exact(self, name: str, dtype: str = "float32"):
+        """The same weights and operations in float64: what rounding alone is measured from."""
+        from gemloupe import StandardizedTransformer
+
+        return StandardizedTransformer(self.folder(name, dtype), attn_implementation="eager", dtype="float64")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -72,6 +79,9 @@ class Checkpoint:
 
     def model(self, implementation: str | None = "eager"):
         return self.zoo.model(self.name, self.dtype, implementation)
+
+    def exact(self):
+        return self.zoo.exact(self.name, self.dtype)
 
     def ids(self, length: int = 20, seed: int = 1) -> torch.Tensor:
         return token_ids(length, self.vocabulary, seed)

@@ -106,6 +106,21 @@ def within(bound: float):
     return compare
 
 
+def as_exact(exact: dict, bound: float = 1e-4, times: float = 4):
+    """A comparison that allows `bound`, or where rounding is amplified `times` the error that the reference has itself."""
+
+    def error(tensor, name):
+        return (tensor.double() - exact[name]).abs().max().item()
+
+    def compare(found, expected, name):
+        if not (isinstance(expected, torch.Tensor) and expected.is_floating_point()):
+            return within(bound)(found, expected, name)
+        ours, theirs = error(found, name), error(expected, name)
+        assert ours <= max(bound, times * theirs), f"{name}: errs by {ours:.3g}, and the reference by {theirs:.3g}"
+
+    return compare
+
+
 def assert_walk_equal(checkpoint, ids):
     """Every value and port of the plan has the reference's bits, and the reference knows every one of them."""
     expected = checkpoint.reference().capture(ids)

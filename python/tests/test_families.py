@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import Checkpoint
-from helpers import assert_all_equal, assert_padded_batch_equal, assert_walk_equal, read_all, standard, within
+from helpers import as_exact, assert_all_equal, assert_padded_batch_equal, assert_walk_equal, read_all, standard
 from reference import checkpoints
 from reference.greedy import greedy
 
@@ -36,8 +36,8 @@ def test_a_padded_batch(other):
 def test_every_value_under_the_default(other32, length):
     ids = other32.ids(length, seed=length)
     expected = standard(other32.reference().capture(ids))
-    assert_all_equal(read_all(other32.model(None), expected, ids), expected, within(1e-4))
-    assert (other32.model(None)(ids) - other32.reference().logits(ids)).abs().max() <= 1e-4
+    exact = read_all(other32.exact(), expected, ids)
+    assert_all_equal(read_all(other32.model(None), expected, ids), expected, as_exact(exact))
 
 
 def test_each_block_fed_with_the_reference_s_stream(other):

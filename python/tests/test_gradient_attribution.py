@@ -238,7 +238,7 @@ def test_both_attribute_the_same_to_the_embeddings(zoo):
 def test_the_logits_are_a_value_too(zoo, implementation):
     model = zoo.model("mqa", "float32", implementation)
     found = integrated(model, CLEAN, margin, value="logits", steps=1)
-    torch.testing.assert_close(found.attributions[:, -1, 7], model(CLEAN)[:, -1, 7].double())
+    torch.testing.assert_close(found.attributions[:, -1, 7], model(CLEAN)[:, -1, 7].double(), rtol=1e-6, atol=1e-6)
     assert found.completeness_error == pytest.approx(0, abs=1e-4) and (found.attributions != 0).sum() == 4
 
 

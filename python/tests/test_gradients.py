@@ -209,7 +209,8 @@ def test_an_edit_in_place_behind_what_trains(zoo, name, implementation):
                 getattr(model.layers[1].self_attn, value)[:, :, 2] = 0
                 loss_of(model.logits).backward()
             grads.append(vector.grad)
-        torch.testing.assert_close(*grads)
+        # What lies before the first tensor that records runs on our own kernels where gradients are not asked for.
+        torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
         assert grads[0].abs().sum() > 0, value
 
 

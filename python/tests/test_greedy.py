@@ -23,20 +23,42 @@ def generated(model, ids: torch.Tensor, **options) -> list[int]:
     return whole[0, ids.shape[1] :].tolist()
 
 
+def assert_same_or_near_tie(checkpoint, whole: list[int], expected: list[int], prompt: int):
+    """The reference's tokens; in bfloat16 another where the reference's best two are as near as a few roundings."""
+    if whole == expected:
+        return
+    assert checkpoint.dtype == "bfloat16", "in float32 the tokens are the reference's"
+    first = next(i for i, pair in enumerate(zip(whole, expected, strict=True)) if pair[0] != pair[1])
+    assert first >= prompt
+    if checkpoint.reference().config.use_bidirectional_attention:
+        return  # what a pass without a cache sees is another context
+    logits = checkpoint.reference(None).logits(torch.tensor([[t for t in expected[:first] if t]]))[0, -1].float()
+    gap = logits[expected[first]] - logits[whole[first]]
+    assert gap <= 8 * logits.abs().max() / 256, "further apart than 8 units in the last place of the largest logit"
+
+
 @pytest.mark.parametrize("implementation", ["eager", None])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_reference_s_tokens(checkpoint, implementation, length):
     ids = checkpoint.ids(length, seed=length)
     expected = greedy(checkpoint.reference(implementation), ids)
-    assert generated(checkpoint.model(implementation), ids) == expected
+    found = generated(checkpoint.model(implementation), ids)
+    if implementation is None:
+        assert_same_or_near_tie(checkpoint, ids[0].tolist() + found, ids[0].tolist() + expected, length)
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize("implementation", ["eager", None])
 def test_a_padded_batch(checkpoint, implementation):
     ids, mask = checkpoint.padded((11, 3, 1))
-    expected = greedy_batch(checkpoint.reference(implementation), ids, mask)
+    expected = greedy_batch(checkpoint.reference(implementation), ids, mask).tolist()
     found = checkpoint.model(implementation).generate({"input_ids": ids, "attention_mask": mask}, max_new_tokens=32)
-    assert found.tolist() == expected.tolist()
+    if implementation is None:
+        for whole, wanted in zip(found.tolist(), expected, strict=True):
+            assert_same_or_near_tie(checkpoint, whole, wanted, ids.shape[1])
+    else:
+        assert found.tolist() == expected
 
 
 def test_each_step_is_told_and_may_be_the_last(zoo):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from helpers import is_tuple, logits_of, prompt, read_all, within
+from conftest import Checkpoint
+from helpers import is_tuple, logits_of, prompt, read_all
+from reference import checkpoints
 from reference.bits import assert_equal_bits
-from reference.capture import INTERIOR
 
 
 def logits_with(model, names, ids, mask=None):
@@ -29,15 +30,22 @@ def test_saving_every_port_under_eager(checkpoint):
     assert_equal_bits(logits_with(model, [*names, "logits"], ids), logits_of(model, ids), "logits")
 
 
-def test_default_attention_keeps_its_bits_unless_an_interior_value_is_read(checkpoint):
-    model, ids = checkpoint.model(None), checkpoint.ids(33)
-    names = [name for name in model.value_names() if not name.endswith(INTERIOR)]
-    assert_equal_bits(logits_with(model, names, ids), logits_of(model, ids), "logits")
+@pytest.mark.parametrize("length", [1, 7, 33])
+def test_saving_every_value_under_the_default(checkpoint, length):
+    model, ids = checkpoint.model(None), checkpoint.ids(length)
+    assert_equal_bits(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")
 
 
-def test_default_attention_with_interior_values_is_within_1e_4(checkpoint32):
-    model, ids = checkpoint32.model(None), checkpoint32.ids(33)
-    within(1e-4)(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")
+def test_saving_every_value_of_a_padded_batch_under_the_default(checkpoint):
+    model, (ids, mask) = checkpoint.model(None), checkpoint.padded()
+    assert_equal_bits(logits_with(model, model.value_names(), ids, mask), logits_of(model, ids, mask), "logits")
+
+
+@pytest.mark.parametrize("name", checkpoints.OTHER_FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_saving_every_value_of_another_family_under_the_default(zoo, name, dtype):
+    model, ids = zoo.model(name, dtype, None), Checkpoint(zoo, name, dtype).ids(20)
+    assert_equal_bits(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")
 
 
 @pytest.mark.parametrize("implementation", ["eager", None])
@@ -97,7 +105,7 @@ def test_no_later_edit_reaches_a_snapshot(checkpoint32, implementation):
             logits = model.logits.save()
         return kept, logits
 
-    compare = assert_equal_bits if implementation == "eager" else within(1e-4)
+    compare = assert_equal_bits
     for index, name in enumerate(names):
         clean = read_all(model, [name], ids)[name]
         for later in names[index : index + 5]:

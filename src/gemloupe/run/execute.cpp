@@ -11,6 +11,7 @@
 #include "gemloupe/ops/kernels/attention.h"
 #include "gemloupe/ops/kernels/elementwise.h"
 #include "gemloupe/ops/kernels/linear.h"
+#include "gemloupe/ops/kernels/quantised.h"
 #include "gemloupe/ops/norm.h"
 #include "gemloupe/ops/rotary.h"
 

@@ -80,7 +80,7 @@ at::Tensor quantised_linear(const at::Tensor& x, const at::Tensor& bytes, Quanti
   for (int64_t first = 0; first < width; first += panel) {
     at::Tensor some = numbers.narrow(0, 0, std::min(panel, width - first));
     dequantise_rows(bytes, first, loops, some);
-    const at::Tensor product = linear(x, some);
+    const at::Tensor product = kernels::linear(x, some);
     out.narrow(1, first, some.size(0)).copy_(product.defined() ? product : at::linear(x, some));
   }
   return out;
