@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <malloc.h>
 
 #include <charconv>
 #include <cmath>
@@ -76,11 +77,16 @@ at::ScalarType standard_dtype(const Checkpoint& checkpoint, const Plan& plan) {
 }
 
 /// A pass makes and drops temporaries of megabytes. At first glibc maps each one anew, and the kernel clears its pages:
-/// 8 % of a prefill of 512 tokens. Having seen a block of 32 MB freed, the most that it adapts to, it keeps up to 64 MB
-/// for the next ones. Where the user has set these limits nothing changes.
+/// 8 % of a prefill of 512 tokens, and as much again where every attention pattern is saved. So blocks of up to 32 MB,
+/// the most that glibc allows, come of memory that it keeps, up to 256 MB. Where the user has set these limits nothing
+/// changes.
 void keep_freed_memory() {
-  void* volatile block = std::malloc((32U << 20U) - (64U << 10U));  // mapped, never touched
-  std::free(block);
+#ifdef __GLIBC__
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") || std::getenv("MALLOC_TRIM_THRESHOLD_") || std::getenv("GLIBC_TUNABLES"))
+    return;
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
 }
 
 /// The dtype that a model is loaded in is all of its configs'.

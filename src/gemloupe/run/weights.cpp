@@ -134,7 +134,8 @@ class Binder {
       throw BadCheckpoint(stored->path.string() + ": tensor '" + stored->name + "' holds " +
                           std::string(traits(stored->dtype).name) + ", but weights are floating-point numbers.");
     if (as_stored && stored->shape.size() == 2 && stored->shape[0] > 0) {
-      if (auto format = format_of(stored->dtype)) return {mapped_blocks(*stored), format};
+      const bool whole = stored->shape[1] % traits(stored->dtype).block_size == 0;  // rows of blocks
+      if (auto format = format_of(stored->dtype); format && whole) return {mapped_blocks(*stored), format};
       if (stored->dtype == DType::BF16) return {mapped(*stored), std::nullopt};
     }
     at::Tensor tensor = is_quantised(stored->dtype) ? dequantised(*stored) : mapped(*stored);

@@ -106,20 +106,27 @@ GEMLOUPE_INLINE void dot_tile(const X* x, int64_t x_stride, const W* w, int64_t 
   }
 }
 
-GEMLOUPE_INLINE void put(float* to, float x) {
-  *to = x;
+/// A tile's sums to rows of `out`, `stride` apart: rounded together, a store for each.
+template <int Xs, int Ws>
+GEMLOUPE_INLINE void put_tile(const float (&sums)[Xs][Ws], float* out, int64_t stride) {
+  for (int i = 0; i < Xs; ++i) memcpy(out + i * stride, sums[i], sizeof sums[i]);
 }
 
-GEMLOUPE_INLINE void put(Bfloat16* to, float x) {
-  store(to, broadcast(x), 1);
+template <int Xs, int Ws>
+GEMLOUPE_INLINE void put_tile(const float (&sums)[Xs][Ws], Bfloat16* out, int64_t stride) {
+  constexpr int64_t kAll = Xs * Ws;
+  Bfloat16 rounded[kAll];
+#pragma GCC unroll 8
+  for (int64_t at = 0; at < kAll; at += kLanes)
+    store_up_to(rounded + at, load_up_to(&sums[0][0] + at, kAll - at), kAll - at);
+  for (int i = 0; i < Xs; ++i) memcpy(out + i * stride, rounded + i * Ws, sizeof(Bfloat16) * Ws);
 }
 
 template <int Xs, int Ws, class X, class W, class Out>
 void tile_into(const Product<X, W, Out>& p, int64_t x_stride, int64_t row, int64_t column, Fetch fetch) {
   float sums[Xs][Ws];
   dot_tile<Xs, Ws>(p.x + row * x_stride, x_stride, p.weight + column * p.in, p.in, p.in, fetch, sums);
-  for (int i = 0; i < Xs; ++i)
-    for (int j = 0; j < Ws; ++j) put(p.out + (row + i) * p.width + column + j, sums[i][j]);
+  put_tile(sums, p.out + row * p.width + column, p.width);
 }
 
 /// `count` rows of x from `row` on, in as few tiles of at most Xs rows as there can be, times Ws rows of the weight.

@@ -71,8 +71,7 @@ void quantised_columns(const QuantisedProduct<Out>& p, int64_t column, int64_t e
     const int64_t row = smaller(tile * Xs, p.rows - Xs);
     float sums[Xs][Ws];
     quantised_tile<Xs, Ws>(p.x + row * p.in, weight, blocks, fetch, sums);
-    for (int i = 0; i < Xs; ++i)
-      for (int j = 0; j < Ws; ++j) put(p.out + (row + i) * p.width + column + j, sums[i][j]);
+    put_tile(sums, p.out + row * p.width + column, p.width);
     fetch.end = fetch.next;  // once
   }
 }
