@@ -156,10 +156,7 @@ class Export {
   }
 
   const StoredTensor& stored(const WeightSlot& slot) const {
-    const StoredTensor* found = checkpoint_.find(checkpoint_.is_gguf() ? slot.gguf : slot.name);
-    for (const auto& [native, disk] : plan_.spellings)
-      if (!found && !checkpoint_.is_gguf() && slot.name.starts_with(native))
-        found = checkpoint_.find(disk + slot.name.substr(native.size()));
+    const StoredTensor* found = find_stored(plan_, checkpoint_, slot);
     check(found, "a weight that was bound is there");
     return *found;
   }

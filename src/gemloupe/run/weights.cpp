@@ -13,11 +13,14 @@ namespace gemloupe {
 inline namespace v0 {
 namespace {
 
-/// The mapped tensor itself; the tensor keeps its file mapped.
-at::Tensor mapped(const StoredTensor& stored) {
+/// What is mapped, where it lies; the tensor keeps its file mapped.
+at::Tensor mapped(const StoredTensor& stored, at::IntArrayRef shape, at::ScalarType dtype) {
   auto keep = stored.file;
   return at::from_blob(
-      stored.data, stored.shape, [keep](void*) {}, at::TensorOptions().dtype(scalar_type(stored.dtype)));
+      stored.data, shape, [keep](void*) {}, at::TensorOptions().dtype(dtype));
+}
+at::Tensor mapped(const StoredTensor& stored) {
+  return mapped(stored, stored.shape, scalar_type(stored.dtype));
 }
 
 /// The formats that products read as they are.
@@ -43,11 +46,7 @@ std::optional<ops::kernels::QuantisedFormat> format_of(DType dtype) {
 
 /// The blocks where they lie: [rows, bytes of a row].
 at::Tensor mapped_blocks(const StoredTensor& stored) {
-  auto keep = stored.file;
-  const int64_t rows = stored.shape[0];
-  return at::from_blob(
-      stored.data, {rows, static_cast<int64_t>(stored.bytes) / rows}, [keep](void*) {},
-      at::TensorOptions().dtype(at::kByte));
+  return mapped(stored, {stored.shape[0], static_cast<int64_t>(stored.bytes) / stored.shape[0]}, at::kByte);
 }
 
 /// By weight: whether only products without a bias, and look-ups, read it.
@@ -75,9 +74,8 @@ class Binder {
   Binder(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
          Storage storage)
       : plan_(plan), checkpoint_(checkpoint), dtype_(dtype), device_(device) {
-    as_stored_ = only_in_products(plan);
     const bool may = storage == Storage::AsStored && device.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16);
-    if (!may) as_stored_.assign(as_stored_.size(), false);
+    as_stored_ = may ? only_in_products(plan) : std::vector<bool>(plan.weights.size(), false);
   }
 
   std::vector<ops::Weight> bind() {
@@ -109,14 +107,7 @@ class Binder {
   }
 
  private:
-  const StoredTensor* find(const WeightSlot& slot) const {
-    if (checkpoint_.is_gguf()) return slot.gguf.empty() ? nullptr : checkpoint_.find(slot.gguf);
-    if (const StoredTensor* same = checkpoint_.find(slot.name)) return same;
-    for (const auto& [native, disk] : plan_.spellings)
-      if (slot.name.starts_with(native))
-        if (const StoredTensor* found = checkpoint_.find(disk + slot.name.substr(native.size()))) return found;
-    return nullptr;
-  }
+  const StoredTensor* find(const WeightSlot& slot) const { return find_stored(plan_, checkpoint_, slot); }
 
   ops::Weight load(const WeightSlot& slot, bool as_stored) {
     const StoredTensor* stored = find(slot);
@@ -178,6 +169,15 @@ class Binder {
 };
 
 }  // namespace
+
+const StoredTensor* find_stored(const Plan& plan, const Checkpoint& checkpoint, const WeightSlot& slot) {
+  if (checkpoint.is_gguf()) return slot.gguf.empty() ? nullptr : checkpoint.find(slot.gguf);
+  if (const StoredTensor* same = checkpoint.find(slot.name)) return same;
+  for (const auto& [native, disk] : plan.spellings)
+    if (slot.name.starts_with(native))
+      if (const StoredTensor* found = checkpoint.find(disk + slot.name.substr(native.size()))) return found;
+  return nullptr;
+}
 
 Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
                       Storage storage) {

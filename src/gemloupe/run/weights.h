@@ -52,6 +52,9 @@ class Weights {
   std::shared_ptr<ReadAhead> read_ahead_;
 };
 
+/// What a slot's weight is in the checkpoint, in whichever of the plan's spellings; null where it is not there.
+const StoredTensor* find_stored(const Plan& plan, const Checkpoint& checkpoint, const WeightSlot& slot);
+
 at::ScalarType scalar_type(DType dtype);
 
 /// "float32", "bfloat16", "float16" (also "torch.bfloat16"). Errors: BadOption.

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "gemloupe/ops/kernels/linear.h"
 #include "gemloupe/ops/kernels/table.h"
+#include "gemloupe/ops/kernels/walk.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -18,12 +18,6 @@ namespace kernels {
 namespace {
 
 constexpr int64_t kScratch = int64_t{96} << 10;  // floats: what stays in the second level of the cache
-constexpr int64_t kGrain = 1 << 15;              // scores times dimensions that are worth a thread
-
-/// [batch, heads, seq, dim] whose last axis is dense.
-at::Tensor with_rows(const at::Tensor& x) {
-  return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous();
-}
 
 /// The tensors of one call; those that a stage does not have are undefined.
 struct Run {
@@ -92,19 +86,17 @@ struct Run {
     const int64_t blocks = (rows + block - 1) / block, dim = stages.scores ? queries.size(3) : 0;
     const int64_t padded = (keys_count + loops.wide - 1) / loops.wide * loops.wide;
     const int64_t work = block * keys_count * (dim + (stages.mix ? values.size(3) : 8));
-    at::parallel_for(0, batch * kv_heads * blocks, std::max<int64_t>(1, kGrain / work),
-                     [&](int64_t begin, int64_t end) {
-                       // Not at::empty: of a thread's own, and not cleared.
-                       const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(block * (padded + dim))]);
-                       for (int64_t i = begin; i < end; ++i) {
-                         const int64_t pair = i / blocks, n = i % blocks;
-                         // Causal blocks grow: the first and the last, the second and the last but one, … are as much
-                         // work as any.
-                         const int64_t first = (n % 2 ? blocks - 1 - n / 2 : n / 2) * block;
-                         loop(part<T>(pair / kv_heads, pair % kv_heads), stages, first, std::min(rows, first + block),
-                              scratch.get());
-                       }
-                     });
+    at::parallel_for(0, batch * kv_heads * blocks, grain(work), [&](int64_t begin, int64_t end) {
+      // Not at::empty: of a thread's own, and not cleared.
+      const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(block * (padded + dim))]);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t pair = i / blocks, n = i % blocks;
+        // Causal blocks grow: the first and the last, the second and the last but one, … are as much
+        // work as any.
+        const int64_t first = (n % 2 ? blocks - 1 - n / 2 : n / 2) * block;
+        loop(part<T>(pair / kv_heads, pair % kv_heads), stages, first, std::min(rows, first + block), scratch.get());
+      }
+    });
   }
 
   void run() {
@@ -139,7 +131,7 @@ bool take_queries(Run& run, const at::Tensor& queries, const at::Tensor& keys, c
   run.batch = queries.size(0), run.heads = queries.size(1), run.kv_heads = keys.size(1);
   run.tokens = queries.size(2), run.keys_count = keys.size(2);
   if (keys.size(0) != run.batch || run.heads % run.kv_heads || keys.size(3) != queries.size(3)) return false;
-  run.queries = with_rows(queries), run.keys = with_rows(keys);
+  run.queries = with_dense_rows(queries), run.keys = with_dense_rows(keys);
   run.scale = scale, run.softcap = softcap;
   return take_mask(run, open);
 }
@@ -148,7 +140,7 @@ bool take_values(Run& run, const at::Tensor& values, at::ScalarType dtype) {
   if (!takes(values, dtype) || values.size(0) != run.batch || values.size(2) != run.keys_count) return false;
   run.kv_heads = values.size(1);
   if (run.heads % run.kv_heads) return false;
-  run.values = with_rows(values);
+  run.values = with_dense_rows(values);
   run.out = at::empty({run.batch, run.tokens, run.heads, values.size(3)}, values.options());
   return true;
 }

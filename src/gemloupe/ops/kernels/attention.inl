@@ -283,11 +283,11 @@ void store_rows(const Block<T>& b, T* to, float closed) {
 template <class T>
 void attend(const Attention<T>& a, Stages stages, int64_t begin, int64_t end, float* scratch) {
   Block<T> b = block_of(a, begin, end, scratch);
-  if (!stages.scores) b.first = 0, b.end = b.stride;  // a tensor's rows may hold anything anywhere
   if (stages.scores) {
     score(b, reinterpret_cast<T*>(scratch + b.rows * b.stride));
     if (a.scores) store_rows(b, a.scores, kLowest<T>);
   } else {
+    b.first = 0, b.end = b.stride;  // a tensor's rows may hold anything anywhere
     load_rows(b, static_cast<const T*>(stages.softmax ? a.scores : a.pattern));
   }
   if (stages.softmax) {

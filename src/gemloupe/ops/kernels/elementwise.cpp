@@ -4,23 +4,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "gemloupe/ops/kernels/linear.h"
 #include "gemloupe/ops/kernels/table.h"
+#include "gemloupe/ops/kernels/walk.h"
 
 namespace gemloupe {
 inline namespace v0 {
 namespace ops {
 namespace kernels {
 namespace {
-
-constexpr int64_t kGrain = 1 << 15;  // elements that are worth a thread
-
-int64_t grain(int64_t elements_a_row) {
-  return std::max<int64_t>(1, kGrain / elements_a_row);
-}
 
 bool takes(const at::Tensor& x) {
   return fits(x) && x.dim() >= 1 && x.numel() > 0;
@@ -89,7 +82,7 @@ template <class T>
 void run_gelu(const ElementwiseLoopsOf<T>& loops, const at::Tensor& x, const at::Tensor& up, const at::Tensor& out) {
   const T *from = read<T>(x), *factors = read<T>(up);
   T* to = written<T>(out);
-  at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, x.numel(), grain(1), [&](int64_t begin, int64_t end) {
     loops.gelu(from + begin, factors ? factors + begin : nullptr, to + begin, end - begin);
   });
 }
@@ -98,7 +91,7 @@ template <class T>
 void run_softcap(const ElementwiseLoopsOf<T>& loops, const at::Tensor& x, float cap, const at::Tensor& out) {
   const T* from = read<T>(x);
   T* to = written<T>(out);
-  at::parallel_for(0, x.numel(), kGrain,
+  at::parallel_for(0, x.numel(), grain(1),
                    [&](int64_t begin, int64_t end) { loops.softcap(from + begin, cap, to + begin, end - begin); });
 }
 
@@ -156,7 +149,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   if (!takes(x) || x.dim() != 4 || x.size(3) % 2 != 0 || (head_axis != 1 && head_axis != 2)) return {};
   const int64_t seq = x.size(3 - head_axis);
   if (!takes_table(cos, x, seq) || !takes_table(sin, x, seq) || cos.size(0) != sin.size(0)) return {};
-  const at::Tensor dense = x.stride(3) == 1 ? x : x.contiguous();
+  const at::Tensor dense = with_dense_rows(x);
   const at::Tensor out = at::empty(x.sizes(), x.options());
   by_dtype(x, [&](const auto& loops) { run_rotate(loops, dense, cos.contiguous(), sin.contiguous(), head_axis, out); });
   return out;

@@ -70,8 +70,7 @@ void gelu_range(const T* x, const T* up, T* out, int64_t count) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// softcap
+// ------------------------------------------------------------------------------------------------------------ softcap
 
 /// 1 - 2 / (e^2x + 1), which loses what is small beside 1: there x times a polynomial in x², Cephes' tanhf.
 GEMLOUPE_INLINE Float tanh(Float x) {

@@ -3,9 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-
 #include "gemloupe/ops/kernels/table.h"
+#include "gemloupe/ops/kernels/walk.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -14,7 +13,6 @@ namespace kernels {
 namespace {
 
 constexpr int64_t kFewRows = 24;
-constexpr int64_t kGrain = 1 << 15;  // products that are worth a thread
 
 template <class X, class W, class Out, class Loop>
 at::Tensor multiplied(const at::Tensor& x, const at::Tensor& weight, at::Tensor out, Loop loop) {
@@ -24,8 +22,8 @@ at::Tensor multiplied(const at::Tensor& x, const at::Tensor& weight, at::Tensor 
                                    out.size(0),
                                    weight.size(1),
                                    weight.size(0)};
-  const int64_t grain = std::max<int64_t>(8, kGrain / (product.rows * product.in));
-  at::parallel_for(0, product.width, grain, [&](int64_t begin, int64_t end) { loop(product, begin, end); });
+  over_columns(product.width, product.rows * product.in,
+               [&](int64_t begin, int64_t end) { loop(product, begin, end); });
   return out;
 }
 
@@ -35,19 +33,13 @@ at::Tensor split(const at::Tensor& x, const LinearLoops& loops) {
   at::Tensor out = at::empty({rows, padded}, x.options());
   const auto* from = x.const_data_ptr<float>();
   auto* to = out.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / in), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows, grain(in), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) loops.split_pairs(from + row * in, in, to + row * padded);
   });
   return out;
 }
 
 }  // namespace
-
-bool fits(const at::Tensor& tensor) {
-  // No storage: a wrapper, of vmap say.
-  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
-         !tensor.is_neg() && (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat);
-}
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
   if (!fits(x) || !fits(weight) || x.dim() != 2 || weight.dim() != 2 || !weight.is_contiguous()) return {};

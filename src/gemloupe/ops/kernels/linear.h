@@ -16,9 +16,6 @@ namespace kernels {
 /// rows, with a float32 or a bfloat16 weight: the latter is widened in registers, which loses nothing.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// Whether a kernel may walk over `tensor`'s memory.
-bool fits(const at::Tensor& tensor);
-
 }  // namespace kernels
 }  // namespace ops
 }  // namespace v0

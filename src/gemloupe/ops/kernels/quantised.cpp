@@ -8,6 +8,7 @@
 
 #include "gemloupe/ops/kernels/linear.h"
 #include "gemloupe/ops/kernels/table.h"
+#include "gemloupe/ops/kernels/walk.h"
 
 namespace gemloupe {
 inline namespace v0 {
@@ -16,7 +17,6 @@ namespace kernels {
 namespace {
 
 constexpr int64_t kFewRows = 8;      // beyond which a tile of the weight is unpacked too often
-constexpr int64_t kGrain = 1 << 15;  // products that are worth a thread
 constexpr int64_t kPanel = 1 << 20;  // numbers of a dequantised panel, which stays in the cache
 
 int64_t width_of(const at::Tensor& bytes, const QuantisedFormatLoops& loops) {
@@ -29,7 +29,7 @@ void dequantise_rows(const at::Tensor& bytes, int64_t first, const QuantisedForm
   const uint8_t* from = bytes.const_data_ptr<uint8_t>() + first * row_bytes;
   void* to = out.mutable_data_ptr();
   const bool narrow = out.scalar_type() == at::kBFloat16;
-  at::parallel_for(0, out.size(0), std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, out.size(0), grain(width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       if (narrow)
         loops.dequantise_bf16(from + row * row_bytes, blocks, static_cast<Bfloat16*>(to) + row * width);
@@ -46,8 +46,8 @@ void multiply(const at::Tensor& x, const at::Tensor& bytes, at::Tensor& out, Loo
                                       x.size(0),
                                       x.size(1),
                                       out.size(1)};
-  const int64_t grain = std::max<int64_t>(8, kGrain / (product.rows * product.in));
-  at::parallel_for(0, product.width, grain, [&](int64_t begin, int64_t end) { loop(product, begin, end); });
+  over_columns(product.width, product.rows * product.in,
+               [&](int64_t begin, int64_t end) { loop(product, begin, end); });
 }
 
 }  // namespace
