@@ -35,10 +35,19 @@ extern "C" void on_signal(int number) {
   request_interrupt();
 }
 
+extern "C" void on_closed_pipe(int number) {
+  remove_unfinished_files();
+  ::_exit(128 + number);
+}
+
 void handle_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU}) ::sigaction(number, &action, nullptr);
+  action.sa_handler = on_closed_pipe;
+  ::sigaction(SIGPIPE, &action, nullptr);
+  action.sa_handler = SIG_IGN;  // past a limit for files, writing fails with an error
+  ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 int refuse(std::string message, std::string_view slug, int code) {

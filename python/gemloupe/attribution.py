@@ -168,8 +168,7 @@ class _Run:
     def readout(self, ids: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, hidden_size]: the head's rows of `ids` behind the frozen final norm."""
         scale = _frozen_norm(self._leaving.double(), self._normed, self._model.norm)
-        head = self._model.lm_head.weight
-        return scale[:, None] * head[ids.to(head.device)].double()
+        return scale[:, None] * self._model.lm_head._weight_rows("weight", ids).double()
 
     def capped(self, ids: torch.Tensor) -> torch.Tensor:
         """The logits the model returns, [batch, tokens]."""

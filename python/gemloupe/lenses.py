@@ -21,6 +21,8 @@ from .activations import (
 from .errors import BadOption, BadValue
 from .targets import TargetPrompt, TargetPromptBatch, repeat_prompt
 
+_READ_OUT_TOGETHER = 64  # streams for which the head is read once; their logits take 64 MB
+
 if TYPE_CHECKING:
     from .model import PromptLike, StandardizedTransformer
 
@@ -45,20 +47,15 @@ def logit_lens(
         Probabilities [prompts, layers, vocab_size], float32, on the CPU; the last layer's are the model's own. With
         `return_inv_logits` a pair of such.
     """
-    streams = get_token_activations(nn_model, prompts, remote=remote)
+    streams = get_token_activations(nn_model, prompts, remote=remote).transpose(0, 1)
     said, opposite = [], []
-    for stream in streams:
-        logits = nn_model.project_on_vocab(stream.to(_device(nn_model))).float()
+    for some in streams.flatten(0, 1).split(_READ_OUT_TOGETHER):
+        logits = nn_model.project_on_vocab(some.to(nn_model.device)).float()
         said.append(logits.softmax(-1).cpu())
         if return_inv_logits:
             opposite.append((-logits).softmax(-1).cpu())
-    if return_inv_logits:
-        return torch.stack(said, dim=1), torch.stack(opposite, dim=1)
-    return torch.stack(said, dim=1)
-
-
-def _device(model: StandardizedTransformer) -> torch.device:
-    return model.embed_tokens.weight.device
+    said, opposite = (torch.cat(rows).unflatten(0, streams.shape[:2]) if rows else None for rows in (said, opposite))
+    return (said, opposite) if return_inv_logits else said
 
 
 def _as_list(prompts: str | Sequence[str]) -> list[str]:

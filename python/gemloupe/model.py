@@ -306,6 +306,16 @@ class StandardizedTransformer(Accessors, Module):
         return Generator(self)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What runs compute in. Weights may be stored otherwise, and are shown in it."""
+        return self._core.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights and values are; of a model without weights ``meta``."""
+        return self._core.device
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The checkpoint's tokenizer, loaded at its first use."""
         if self._tokenizer is None:

@@ -168,6 +168,10 @@ class Module:
                 return own["_model"]._core.weight(slot)
         raise self._unknown(name)
 
+    def _weight_rows(self, name: str, ids: torch.Tensor) -> torch.Tensor:
+        """Some rows of a matrix, without the rest of it in the model's dtype."""
+        return self._model._core.weight_rows(dict(self._info["weights"])[name], ids)
+
     def _read_inputs(self) -> SavedTuple:
         tracer, name = self._model._tracer(self._name("inputs")), self._name("inputs")
         values = [(keyword, tracer._read_part(part, name)) for keyword, part in self._info["arguments"]]

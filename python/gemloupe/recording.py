@@ -169,7 +169,7 @@ class RecordedValue:
 
     @property
     def device(self) -> torch.device:
-        return self._recorder._model.embed_tokens.weight.device
+        return self._recorder._model.device
 
     def __repr__(self) -> str:
         return f"<'{self._name}' inside edit()>"

@@ -82,7 +82,10 @@ void bind_model(py::module_& m) {
       .def_property_readonly("digest", [](const Model& model) { return model.checkpoint().digest(); })
       .def_property_readonly("end_tokens", &Model::end_tokens)
       .def_property_readonly("pad_token", &Model::pad_token)
-      .def("weight", &Model::weight)
+      .def("weight", &Model::weight, Unlocked())
+      .def("weight_rows", &Model::weight_rows, Unlocked())
+      .def_property_readonly("dtype", &Model::dtype)
+      .def_property_readonly("device", &Model::device)
       .def("prompt",
            [](const Model& model, const py::str& text) {
              const std::string bytes = utf8_of(text);

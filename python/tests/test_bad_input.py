@@ -464,6 +464,14 @@ def test_the_shape_that_a_value_must_have_is_named_axis_by_axis(model):
     assert compared > 100
 
 
+@pytest.mark.parametrize(
+    ("made", "word"), [(torch.Tensor.to_sparse, "sparse"), (lambda value: value.to("meta"), "meta")]
+)
+def test_what_holds_no_dense_numbers(model, made, word):
+    with model.trace(torch.tensor([IDS])), refused(gemloupe.BadValue, "layer_output", word):
+        model.layers[1].layer_output = made(model.layers[1].layer_output)
+
+
 def test_what_is_no_tensor(model):
     with model.trace(torch.tensor([IDS])), refused(gemloupe.BadValue, "layer_output", "str"):
         model.layers[1].layer_output = "a string"

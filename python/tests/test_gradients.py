@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import gemloupe
 from conftest import token_ids
@@ -277,3 +278,23 @@ def test_what_the_caller_trains_keeps_its_gradient(zoo, tmp_path):
             loss_of(model.logits).backward()
         grads.append(table.grad)
     assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_forward_mode(zoo, implementation):
+    """A tangent goes through a run as a gradient comes back."""
+    model = gemloupe.StandardizedTransformer(zoo.folder("mqa"), attn_implementation=implementation)
+    ids = ids_of(model)
+
+    def scaled(factor):
+        with model.trace(ids):
+            model.layers[1].layer_output = model.layers[1].layer_output * factor
+            return model.logits[0, -1, 3]
+
+    factor = torch.tensor(1.3, requires_grad=True)
+    (expected,) = torch.autograd.grad(scaled(factor), factor)
+    with forward_ad.dual_level():
+        out = scaled(forward_ad.make_dual(factor.detach(), torch.tensor(1.0)))
+        assert torch.allclose(forward_ad.unpack_dual(out).tangent, expected, rtol=1e-4)
+    with pytest.raises(gemloupe.errors.BadPrompt, match=r"torch\.func\.grad"):
+        torch.func.grad(scaled)(factor)

@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -350,3 +351,11 @@ def test_ctrl_c_leaves_nothing(zoo, tmp_path):
         assert process.wait(60) == 130
         assert "interrupted" in process.stderr.read()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe.gguf"]
+
+
+def test_a_limit_for_files_leaves_nothing(zoo, tmp_path):
+    command = [executable(), "quantize", str(zoo.folder("gguf")), str(tmp_path / "m.gguf"), "--type", "f32"]
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False)
+    assert done.returncode == 1 and "m.gguf" in done.stderr and "File too large" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -211,9 +211,21 @@ const std::shared_ptr<const Weights>& Model::shared_weights() const {
 at::Tensor Model::weight(WeightId id) const {
   if (weights_) return weights_->at(id);
   const WeightSlot& slot = plan_->weights.at(static_cast<size_t>(id));
+  return at::empty(slot.shape, at::TensorOptions().device(device()).dtype(dtype()));
+}
+
+at::Tensor Model::weight_rows(WeightId id, const at::Tensor& ids) const {
+  return shared_weights()->stored(id).rows_as(ids.to(device()), dtype());
+}
+
+at::ScalarType Model::dtype() const {
+  if (weights_) return weights_->dtype();
   const json& dtype = plan_->config.attributes()["dtype"];
-  return at::empty(slot.shape, at::TensorOptions().device(at::kMeta).dtype(
-                                   dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : at::kFloat));
+  return dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : at::kFloat;
+}
+
+at::Device Model::device() const {
+  return weights_ ? weights_->device() : at::Device(at::kMeta);
 }
 
 const Checkpoint& Model::checkpoint() const {

@@ -47,6 +47,11 @@ class Model {
   bool has_weights() const { return weights_ != nullptr; }
   /// One weight; of a model without weights a tensor that has a shape and a dtype only.
   at::Tensor weight(WeightId id) const;
+  /// Some rows of a matrix [..., width], `ids` [...], which is all that is made numbers of it. Errors: NotFound.
+  at::Tensor weight_rows(WeightId id, const at::Tensor& ids) const;
+  /// What runs compute in, and where; of a model without weights what its config says, on libtorch's meta device.
+  at::ScalarType dtype() const;
+  at::Device device() const;
   const std::string& path() const { return path_; }
   const std::string& attn_implementation() const { return attn_implementation_; }
   bool eager() const { return attn_implementation_ == "eager"; }

@@ -1,5 +1,3 @@
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -8,7 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "gemloupe/ops/kernels/quantised.h"
 #include "gemloupe/ops/kernels/table.h"
+#include "ops/tensors.h"
 
 using namespace gemloupe::ops::kernels;
 
@@ -260,6 +260,39 @@ TEST_CASE("quantised: a row's bits depend neither on the other rows nor on the c
         CHECK(same);
       }
   });
+}
+
+TEST_CASE("quantised: unpacked weights have the same products, in float32 and bfloat16, bit for bit") {
+  everywhere([](const Table& table, const Named& format) {
+    const Weight weight = random_weight(format, 23, 3 * 256, false);
+    const Floats x = random_floats(37 * weight.in), expected = multiply(table, x, weight);
+    Floats unpacked(weight.elements.size()), wide(expected.size());
+    table.quantised.of(format.format).unpack(weight.data(), weight.blocks(), unpacked.data());
+    table.linear.f32({x.data(), unpacked.data(), wide.data(), 37, weight.in, weight.width}, 0, weight.width);
+    CHECK(same_bits(wide.data(), expected.data(), 37 * weight.width));
+    std::vector<Bfloat16> narrow(wide.size());
+    table.linear.f32_to_bf16({x.data(), unpacked.data(), narrow.data(), 37, weight.in, weight.width}, 0, weight.width);
+    bool same = true;
+    for (size_t i = 0; i < wide.size(); ++i) same = same && narrow[i].bits == rounded(wide[i]);
+    CHECK(same);
+  });
+}
+
+TEST_CASE("quantised: a row's product is the same among many") {
+  for (const Named& format : kFormats) {
+    CAPTURE(format.name);
+    const Weight weight = random_weight(format, 70, 512, false);
+    const at::Tensor bytes = at::empty({weight.width, weight.blocks() / weight.width * format.bytes}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), weight.data(), static_cast<size_t>(bytes.numel()));
+    for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = at::randn({40, weight.in}, at::kFloat).to(dtype);
+      const at::Tensor all = quantised_linear(x, bytes, format.format);
+      CHECK((all.scalar_type() == dtype));
+      for (int64_t row : {0, 17, 39})
+        CHECK(quantised_linear(x.narrow(0, row, 1), bytes, format.format).equal(all.narrow(0, row, 1)));
+      CHECK(quantised_linear(x.narrow(0, 3, 9), bytes, format.format).equal(all.narrow(0, 3, 9)));
+    }
+  }
 }
 
 TEST_CASE("quantised: NaN and infinity reach all of their row, and no other") {

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "gemloupe/base/errors.h"
@@ -25,6 +26,11 @@ class Recording {
   c10::AutoGradMode mode_;
   std::optional<at::AutoDispatchBelowAutograd> below_;
 };
+
+/// Backwards, or forwards by a tangent that it carries.
+bool is_differentiated(const at::Tensor& x) {
+  return x.defined() && (x.requires_grad() || x._fw_grad(/*level=*/0).defined());
+}
 
 }  // namespace
 
@@ -137,20 +143,20 @@ void Cursor::drop(Position after) {
 void Cursor::run_op(const Op& op, const std::vector<Operand>& inputs, Position step,
                     const std::vector<WeightId>& weights, const std::vector<Slot>& outputs) {
   c10::SmallVector<at::Tensor, 4> in, out(outputs.size());
-  c10::SmallVector<ops::Weight, 2> w;
-  bool records = false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i)
     in.push_back(step >= 0 && !bound_.empty() ? get_input(step, static_cast<int>(i), inputs[i].view) : get(inputs[i]));
-    records = records || (in.back().defined() && in.back().requires_grad());
-  }
-  for (WeightId id : weights) {
-    w.push_back(weights_->stored(id));
-    records = records || w.back().requires_grad();
-  }
-  Recording recording(records);
-  execute(op, {in.data(), in.size()}, {w.data(), w.size()}, {out.data(), out.size()}, state_);
+  compute(op, {in.data(), in.size()}, weights, {out.data(), out.size()});
   for (size_t i = 0; i < outputs.size(); ++i) slots_[static_cast<size_t>(outputs[i])] = std::move(out[i]);
   if (std::holds_alternative<op::Borrow>(op)) borrowed_.insert(outputs.begin(), outputs.end());
+}
+
+void Cursor::compute(const Op& op, std::span<const at::Tensor> in, const std::vector<WeightId>& weights,
+                     std::span<at::Tensor> out) const {
+  c10::SmallVector<ops::Weight, 2> w;
+  for (WeightId id : weights) w.push_back(weights_->stored(id));
+  Recording recording(std::any_of(in.begin(), in.end(), is_differentiated) ||
+                      std::any_of(w.begin(), w.end(), [](const auto& weight) { return weight.requires_grad(); }));
+  execute(op, in, {w.data(), w.size()}, out, state_);
 }
 
 at::Tensor Cursor::get(const Operand& operand) const {
@@ -262,12 +268,8 @@ at::Tensor Cursor::apply(Position first, Position end, Slot from, const at::Tens
   at::Tensor value = tensor;
   for (Position at = first; at < end; ++at) {
     const Step& step = plan_->steps[static_cast<size_t>(at)];
-    c10::SmallVector<ops::Weight, 2> w;
-    bool records = value.requires_grad();
-    for (WeightId id : step.weights) w.push_back(weights_->stored(id));
-    Recording recording(records);
     at::Tensor out;
-    execute(step.op, {&value, 1}, {w.data(), w.size()}, {&out, 1}, state_);
+    compute(step.op, {&value, 1}, step.weights, {&out, 1});
     value = out;
   }
   return value;

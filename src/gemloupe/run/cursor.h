@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "gemloupe/plan/plan.h"
@@ -74,6 +75,9 @@ class Cursor {
   void read_ahead(Position at);
   void run_op(const Op& op, const std::vector<Operand>& inputs, Position step, const std::vector<WeightId>& weights,
               const std::vector<Slot>& outputs);
+  /// Recorded for autograd where an input or a weight requires it.
+  void compute(const Op& op, std::span<const at::Tensor> in, const std::vector<WeightId>& weights,
+               std::span<at::Tensor> out) const;
   void drop(Position after);
   bool inside_experts() const;
   bool has_no_batch(Slot slot, const at::Tensor& tensor) const;

@@ -24,6 +24,11 @@ at::Tensor check_ids(const at::Tensor& given, int64_t vocab_size) {
   if (ids.dim() != 2)
     throw BadPrompt("input_ids must have the shape [batch, seq] or [seq], but it is " + shape_of(given) + ".");
   ids = ids.to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  if (!ids.has_storage())
+    throw BadPrompt(
+        "a run inside torch.func.grad or jacrev, which cannot differentiate it: use backward(), torch.autograd.grad, "
+        "or "
+        "torch.autograd.forward_ad.");
   const auto* first = ids.const_data_ptr<int64_t>();
   const auto* bad = std::find_if(first, first + ids.numel(), [&](int64_t id) { return id < 0 || id >= vocab_size; });
   if (bad != first + ids.numel()) {

@@ -9,6 +9,16 @@
 
 namespace gemloupe {
 inline namespace v0 {
+namespace {
+
+/// Whether both are the same numbers at the same place. What torch.func wraps lies nowhere.
+bool are_one(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b) &&
+         a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type();
+}
+
+}  // namespace
 
 Trace::Trace(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, const PassInputs& inputs,
              bool eager, KvCache* cache)
@@ -171,10 +181,9 @@ void Trace::write(RowId id, const at::Tensor& tensor) {
           ? cursor_->get_input(row.consumers.front().first, row.consumers.front().second, row.value.view)
           : cursor_->get(row.value);
   // `value *= 2` reads the tensor, writes into it, and assigns it to where it already is.
-  if (current.defined() && tensor.defined() && tensor.is_alias_of(current) && tensor.data_ptr() == current.data_ptr() &&
-      tensor.sizes() == current.sizes() && tensor.strides() == current.strides() &&
-      tensor.scalar_type() == current.scalar_type())
-    if (!tensor.requires_grad() || tensor.unsafeGetTensorImpl() == current.unsafeGetTensorImpl()) return;
+  if (are_one(current, tensor) &&
+      (!tensor.requires_grad() || tensor.unsafeGetTensorImpl() == current.unsafeGetTensorImpl()))
+    return;
   at::Tensor fit = checked(row, current, tensor);
   if (row.is_argument) {
     for (auto [step, index] : row.consumers) cursor_->set_input(step, index, row.value.view, fit);
@@ -191,6 +200,9 @@ at::Tensor Trace::checked(const Row& row, const at::Tensor& current, const at::T
   };
   if (!tensor.defined()) throw BadValue("'" + row.name + "' is assigned None; it must be a tensor.");
   if (!current.defined()) throw BadValue("'" + row.name + "' is not made in this run, so it cannot be replaced.");
+  if (tensor.layout() != at::kStrided || (tensor.is_meta() && !current.is_meta()))
+    throw BadValue("'" + row.name + "' must be a dense tensor with numbers, but the assigned one " +
+                   (tensor.is_meta() ? "is on the meta device." : "is sparse: assign its .to_dense()."));
   if (tensor.sizes() != current.sizes())
     throw BadValue("'" + row.name + "' must have the shape " + described(current) + ", but the assigned tensor has " +
                    described(tensor) + ". To write a part, assign to a slice of it.");

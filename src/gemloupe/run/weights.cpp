@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include <set>
 
@@ -67,6 +68,20 @@ at::Tensor dequantised(const StoredTensor& stored) {
     dequantize_rows(stored, first, end - first, out.data_ptr<float>() + first * width);
   });
   return out;
+}
+
+/// Bit for bit, some rows at a time.
+bool same_numbers(const ops::Weight& weight, const at::Tensor& numbers) {
+  constexpr int64_t kAtOnce = 1 << 20;
+  const auto bits = numbers.element_size() == 2 ? at::kShort : at::kInt;
+  const int64_t rows = numbers.size(0),
+                some = std::max<int64_t>(1, kAtOnce * rows / std::max<int64_t>(1, numbers.numel()));
+  for (int64_t first = 0; first < rows; first += some) {
+    const int64_t count = std::min(some, rows - first);
+    const ops::Weight part{weight.numbers.narrow(0, first, count), weight.blocks};
+    if (!part.as(numbers.scalar_type()).view(bits).equal(numbers.narrow(0, first, count).view(bits))) return false;
+  }
+  return true;
 }
 
 class Binder {
@@ -181,6 +196,7 @@ const StoredTensor* find_stored(const Plan& plan, const Checkpoint& checkpoint, 
 
 Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::ScalarType dtype, const at::Device& device,
                       Storage storage) {
+  c10::InferenceMode no_inference(false);  // weights outlive a caller's mode
   Weights weights;
   weights.dtype_ = dtype;
   weights.device_ = device;
@@ -198,15 +214,38 @@ Weights Weights::bind(const Plan& plan, const Checkpoint& checkpoint, at::Scalar
 ops::Weight Weights::stored(WeightId id) const {
   Held& held = *held_[static_cast<size_t>(id)];
   std::lock_guard alone(held.mutex);
-  return held.weight;
+  held.take_back();
+  return held.lent.defined() ? ops::Weight{held.lent, std::nullopt} : held.weight;
 }
 
 at::Tensor Weights::at(WeightId id) const {
   Held& held = *held_[static_cast<size_t>(id)];
   std::lock_guard alone(held.mutex);
-  if (held.weight.blocks || held.weight.numbers.scalar_type() != dtype_)
-    held.weight = {held.weight.as(dtype_), std::nullopt};
-  return held.weight.numbers;
+  if (!held.weight.blocks && held.weight.numbers.scalar_type() == dtype_) return held.weight.numbers;
+  c10::InferenceMode no_inference(false);  // whoever asks first, others may train it
+  if (!held.lent.defined()) held.lent = held.weight.as(dtype_);
+  return held.lent;
+}
+
+namespace {
+
+/// Whether anyone but one holder of ours has it. Python's object for a tensor counts as one, and is not freed before
+/// it.
+template <class Impl>
+bool is_shared(Impl& target) {
+  const bool only_kept = target.pyobj_slot()->has_unique_reference();
+  return c10::raw::intrusive_ptr::use_count(&target) > (only_kept ? 2 : 1);
+}
+
+}  // namespace
+
+/// A changed copy stands for the weight from here on; one that nobody can have changed any more goes. Numbers are
+/// compared, since what writes through `.data` or numpy leaves no other trace.
+void Weights::Held::take_back() {
+  if (!lent.defined() || is_shared(*lent.unsafeGetTensorImpl()) || is_shared(*lent.storage().unsafeGetStorageImpl()))
+    return;
+  if (lent.requires_grad() || !same_numbers(weight, lent)) weight = {lent, std::nullopt};
+  lent.reset();
 }
 
 Weights Weights::shapes(const Plan& plan, at::ScalarType dtype) {

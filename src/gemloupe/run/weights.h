@@ -33,7 +33,8 @@ class Weights {
 
   /// As a run reads it.
   ops::Weight stored(WeightId id) const;
-  /// As numbers of the run's dtype. What is stored otherwise is so from here on, for those who read it and change it.
+  /// As numbers of the run's dtype, for those who read it and change it. Of what is stored otherwise a copy, which runs
+  /// read while anyone holds it, and from then on if it was changed.
   at::Tensor at(WeightId id) const;
   at::ScalarType dtype() const { return dtype_; }
   const at::Device& device() const { return device_; }
@@ -45,6 +46,8 @@ class Weights {
   struct Held {
     std::mutex mutex;
     ops::Weight weight;
+    at::Tensor lent;  ///< the copy
+    void take_back();
   };
   std::vector<std::shared_ptr<Held>> held_;
   at::ScalarType dtype_ = at::kFloat;

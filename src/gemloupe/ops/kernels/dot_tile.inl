@@ -149,12 +149,17 @@ constexpr int kTileXs = kLanes == 16 ? 6 : 2, kTileWs = 4;
 /// Rows of x that stay in the second level of the cache while the weight passes.
 constexpr int64_t kCached = int64_t{512} << 10;
 
+/// From a row of x to the next: one in the order of `split_pairs` is padded.
+template <class X, class W>
+constexpr int64_t x_stride_of(int64_t in) {
+  constexpr int64_t kWide = Dot<X, W>::kWide;
+  return sizeof(X) > sizeof(W) ? (in + kWide - 1) / kWide * kWide : in;
+}
+
 template <class X, class W, class Out>
 void multiply(const Product<X, W, Out>& p, int64_t begin, int64_t end) {
   constexpr int kWs = kTileWs;
-  const int64_t wide = Dot<X, W>::kWide;
-  const bool padded = sizeof(X) > sizeof(W);
-  const int64_t x_stride = padded ? (p.in + wide - 1) / wide * wide : p.in;
+  const int64_t x_stride = x_stride_of<X, W>(p.in);
   const int64_t block = larger(kTileXs, kCached / larger(1, x_stride * int64_t{sizeof(X)}) / kTileXs * kTileXs);
   for (int64_t first = 0; first < p.rows; first += block) {
     const int64_t last = smaller(p.rows, first + block);
@@ -173,18 +178,6 @@ void multiply(const Product<X, W, Out>& p, int64_t begin, int64_t end) {
     for (; column < end; ++column) rows_into<kTileXs, 1>(p, x_stride, first, last - first, column, fetch(1));
   }
 }
-
-void split_pairs(const float* from, int64_t count, float* to) {
-  for (int64_t at = 0; at < count; at += kPairs, to += kPairs)
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const int64_t first = at + 2 * i;
-      to[i] = first < count ? from[first] : 0;
-      to[i + kLanes] = first + 1 < count ? from[first + 1] : 0;
-    }
-}
-
-constexpr LinearLoops kLinearLoops = {multiply<Bfloat16, Bfloat16, Bfloat16>, multiply<float, float, float>,
-                                      multiply<float, Bfloat16, float>, split_pairs, kPairs};
 
 }  // namespace
 }  // namespace kernels

@@ -12,8 +12,6 @@ namespace ops {
 namespace kernels {
 namespace {
 
-constexpr int64_t kFewRows = 24;
-
 template <class X, class W, class Out, class Loop>
 at::Tensor multiplied(const at::Tensor& x, const at::Tensor& weight, at::Tensor out, Loop loop) {
   const Product<X, W, Out> product{static_cast<const X*>(x.const_data_ptr()),
@@ -46,11 +44,14 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
   const int64_t rows = x.size(0), in = weight.size(1);
   if (rows < 1 || in < 1 || weight.size(0) < 1 || x.size(1) != in) return {};
   const bool narrow = x.scalar_type() == at::kBFloat16, narrow_weight = weight.scalar_type() == at::kBFloat16;
-  if (narrow && (!narrow_weight || rows > kFewRows)) return {};
   const LinearLoops& loops = table().linear;
+  const bool few = rows <= loops.few_rows;
+  if (narrow && (!narrow_weight || (!few && !loops.wide_bf16))) return {};
   const at::Tensor dense = x.contiguous();
   at::Tensor out = at::empty({rows, weight.size(0)}, x.options());
-  if (narrow) return multiplied<Bfloat16, Bfloat16, Bfloat16>(dense, weight, out, loops.bf16);
+  if (narrow && few) return multiplied<Bfloat16, Bfloat16, Bfloat16>(dense, weight, out, loops.bf16);
+  if (narrow)
+    return multiplied<float, Bfloat16, Bfloat16>(split(dense.to(at::kFloat), loops), weight, out, loops.wide_bf16);
   if (narrow_weight) return multiplied<float, Bfloat16, float>(split(dense, loops), weight, out, loops.f32_bf16);
   return multiplied<float, float, float>(dense, weight, out, loops.f32);
 }

@@ -2,11 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 
 #include <algorithm>
 
-#include "gemloupe/ops/kernels/linear.h"
 #include "gemloupe/ops/kernels/table.h"
 #include "gemloupe/ops/kernels/walk.h"
 
@@ -23,31 +21,37 @@ int64_t width_of(const at::Tensor& bytes, const QuantisedFormatLoops& loops) {
   return bytes.size(1) / loops.block_bytes * loops.block_elements;
 }
 
-/// Rows [first, first + out.size(0)) into out.
-void dequantise_rows(const at::Tensor& bytes, int64_t first, const QuantisedFormatLoops& loops, at::Tensor& out) {
-  const int64_t row_bytes = bytes.size(1), blocks = row_bytes / loops.block_bytes, width = out.size(1);
+/// `count` rows from `first` on, each by `unpack`, to `out`.
+template <class Out, class Unpack>
+void unpack_rows(const at::Tensor& bytes, int64_t first, int64_t count, const QuantisedFormatLoops& loops, Out* out,
+                 Unpack unpack) {
+  const int64_t row_bytes = bytes.size(1), blocks = row_bytes / loops.block_bytes, width = width_of(bytes, loops);
   const uint8_t* from = bytes.const_data_ptr<uint8_t>() + first * row_bytes;
-  void* to = out.mutable_data_ptr();
-  const bool narrow = out.scalar_type() == at::kBFloat16;
-  at::parallel_for(0, out.size(0), grain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      if (narrow)
-        loops.dequantise_bf16(from + row * row_bytes, blocks, static_cast<Bfloat16*>(to) + row * width);
-      else
-        loops.dequantise_f32(from + row * row_bytes, blocks, static_cast<float*>(to) + row * width);
+  at::parallel_for(0, count, grain(width), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) unpack(from + row * row_bytes, blocks, out + row * width);
   });
 }
 
-template <class Out, class Loop>
-void multiply(const at::Tensor& x, const at::Tensor& bytes, at::Tensor& out, Loop loop) {
-  const QuantisedProduct<Out> product{x.const_data_ptr<float>(),
-                                      bytes.const_data_ptr<uint8_t>(),
-                                      static_cast<Out*>(out.mutable_data_ptr()),
-                                      x.size(0),
-                                      x.size(1),
-                                      out.size(1)};
-  over_columns(product.width, product.rows * product.in,
-               [&](int64_t begin, int64_t end) { loop(product, begin, end); });
+template <class Out, class Few, class Many>
+at::Tensor multiplied(const at::Tensor& x, const at::Tensor& bytes, const QuantisedFormatLoops& loops, at::Tensor out,
+                      Few few, Many many) {
+  const int64_t rows = x.size(0), in = x.size(1), width = out.size(1);
+  const auto* numbers = x.const_data_ptr<float>();
+  auto* to = static_cast<Out*>(out.mutable_data_ptr());
+  if (rows <= kFewRows) {
+    const QuantisedProduct<Out> product{numbers, bytes.const_data_ptr<uint8_t>(), to, rows, in, width};
+    over_columns(width, rows * in, [&](int64_t begin, int64_t end) { few(product, begin, end); });
+    return out;
+  }
+  const int64_t panel = std::min(width, std::max<int64_t>(64, kPanel / in / 64 * 64));
+  at::Tensor unpacked = at::empty({panel, in}, x.options());
+  for (int64_t first = 0; first < width; first += panel) {
+    const int64_t count = std::min(panel, width - first);
+    unpack_rows(bytes, first, count, loops, unpacked.mutable_data_ptr<float>(), loops.unpack);
+    const Product<float, float, Out> product{numbers, unpacked.const_data_ptr<float>(), to + first, rows, in, width};
+    over_columns(count, rows * in, [&](int64_t begin, int64_t end) { many(product, begin, end); });
+  }
+  return out;
 }
 
 }  // namespace
@@ -58,32 +62,21 @@ at::Tensor dequantised(const at::Tensor& bytes, QuantisedFormat format, at::Scal
   const at::Tensor dense = bytes.contiguous();
   at::Tensor out =
       at::empty({bytes.size(0), width_of(bytes, loops)}, bytes.options().dtype(narrow ? dtype : at::kFloat));
-  if (out.numel()) dequantise_rows(dense, 0, loops, out);
+  if (narrow && out.numel())
+    unpack_rows(dense, 0, out.size(0), loops, static_cast<Bfloat16*>(out.mutable_data_ptr()), loops.dequantise_bf16);
+  else if (out.numel())
+    unpack_rows(dense, 0, out.size(0), loops, out.mutable_data_ptr<float>(), loops.dequantise_f32);
   return out.to(dtype);
 }
 
 at::Tensor quantised_linear(const at::Tensor& x, const at::Tensor& bytes, QuantisedFormat format) {
   const QuantisedFormatLoops& loops = table().quantised.of(format);
   if (!fits(x) || x.dim() != 2 || x.size(0) < 1 || x.size(1) != width_of(bytes, loops)) return {};
-  const int64_t rows = x.size(0), width = bytes.size(0), in = x.size(1);
-  at::Tensor out = at::empty({rows, width}, x.options());
-  if (rows <= kFewRows) {
-    const at::Tensor wide = x.to(at::kFloat).contiguous();
-    if (x.scalar_type() == at::kFloat)
-      multiply<float>(wide, bytes, out, loops.multiply_f32);
-    else
-      multiply<Bfloat16>(wide, bytes, out, loops.multiply_bf16);
-    return out;
-  }
-  const int64_t panel = std::min(width, std::max<int64_t>(64, kPanel / in / 64 * 64));
-  at::Tensor numbers = at::empty({panel, in}, x.options());
-  for (int64_t first = 0; first < width; first += panel) {
-    at::Tensor some = numbers.narrow(0, 0, std::min(panel, width - first));
-    dequantise_rows(bytes, first, loops, some);
-    const at::Tensor product = kernels::linear(x, some);
-    out.narrow(1, first, some.size(0)).copy_(product.defined() ? product : at::linear(x, some));
-  }
-  return out;
+  const at::Tensor wide = x.to(at::kFloat).contiguous();
+  at::Tensor out = at::empty({x.size(0), bytes.size(0)}, x.options());
+  const LinearLoops& dense = table().linear;
+  if (x.scalar_type() == at::kFloat) return multiplied<float>(wide, bytes, loops, out, loops.multiply_f32, dense.f32);
+  return multiplied<Bfloat16>(wide, bytes, loops, out, loops.multiply_bf16, dense.f32_to_bf16);
 }
 
 }  // namespace kernels

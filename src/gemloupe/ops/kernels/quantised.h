@@ -14,8 +14,8 @@ namespace kernels {
 /// those rounded to `dtype`.
 at::Tensor dequantised(const at::Tensor& bytes, QuantisedFormat format, at::ScalarType dtype);
 
-/// x · weightᵀ, x [rows, in] of float32 or bfloat16, which stays what it is. Of many rows the weight is dequantised
-/// panel by panel, in x's dtype.
+/// x · weightᵀ, x [rows, in] of float32 or bfloat16, in float32 and rounded to x's dtype at the end. For many rows the
+/// weight is unpacked panel by panel, which changes no bits: a row's do not depend on how many there are.
 at::Tensor quantised_linear(const at::Tensor& x, const at::Tensor& bytes, QuantisedFormat format);
 
 }  // namespace kernels

@@ -16,6 +16,16 @@ namespace ops {
 namespace kernels {
 namespace {
 
+/// The weights from `at` on, all of a group, as a product takes them.
+template <class Block>
+GEMLOUPE_INLINE Float weights_of(const Unpacked<Block>& unpacked, int64_t at, int64_t group) {
+  const Float bytes = floats_of(unpacked.bytes + at), scale = broadcast(unpacked.scale[group]);
+  if constexpr (Block::kLeast)
+    return product_less(bytes, scale, broadcast(unpacked.least[group]));
+  else
+    return bytes * scale;
+}
+
 template <int Xs, int Ws, class Block>
 void quantised_tile(const float* x, const Block* w, int64_t blocks, Fetch fetch, float (&out)[Xs][Ws]) {
   const int64_t in = blocks * Block::kElements;
@@ -35,13 +45,7 @@ void quantised_tile(const float* x, const Block* w, int64_t blocks, Fetch fetch,
       for (int64_t at = group * Block::kGroup, end = at + Block::kGroup; at < end; at += kLanes) {
         Float weights[Ws];
 #pragma GCC unroll 8
-        for (int j = 0; j < Ws; ++j) {
-          const Float bytes = floats_of(unpacked[j].bytes + at), scale = broadcast(unpacked[j].scale[group]);
-          if constexpr (Block::kLeast)
-            weights[j] = product_less(bytes, scale, broadcast(unpacked[j].least[group]));
-          else
-            weights[j] = bytes * scale;
-        }
+        for (int j = 0; j < Ws; ++j) weights[j] = weights_of(unpacked[j], at, group);
 #pragma GCC unroll 8
         for (int i = 0; i < Xs; ++i) {
           const Float one = load(x + i * in + at);
@@ -90,19 +94,31 @@ void multiply_quantised(const QuantisedProduct<Out>& p, int64_t column, int64_t 
   for (; column < end; ++column) quantised_columns<Xs, 1, Block>(p, column, end);
 }
 
-template <class Block, class Out>
-void dequantise(const void* blocks, int64_t count, Out* out) {
+template <class Block, class Out, class Weights>
+GEMLOUPE_INLINE void unpack_blocks(const void* blocks, int64_t count, Out* out, Weights weights) {
   const auto* block = static_cast<const Block*>(blocks);
   for (const Block* end = block + count; block < end; ++block, out += Block::kElements) {
     Unpacked<Block> unpacked;
     block->unpack(unpacked);
-    for (int at = 0; at < Block::kElements; at += static_cast<int>(kLanes)) {
-      const int group = at / Block::kGroup;
-      Float weight = floats_of(unpacked.bytes + at) * broadcast(unpacked.scale[group]);
-      if constexpr (Block::kLeast) weight = weight - broadcast(unpacked.least[group]);
-      store(out + at, weight);
-    }
+    for (int at = 0; at < Block::kElements; at += static_cast<int>(kLanes))
+      store(out + at, weights(unpacked, at, at / Block::kGroup));
   }
+}
+
+template <class Block>
+void unpack(const void* blocks, int64_t count, float* out) {
+  unpack_blocks<Block>(blocks, count, out, weights_of<Block>);
+}
+
+template <class Block, class Out>
+void dequantise(const void* blocks, int64_t count, Out* out) {
+  unpack_blocks<Block>(blocks, count, out, [](const Unpacked<Block>& unpacked, int at, int group) {
+    const Float product = floats_of(unpacked.bytes + at) * broadcast(unpacked.scale[group]);
+    if constexpr (Block::kLeast)
+      return product - broadcast(unpacked.least[group]);
+    else
+      return product;
+  });
 }
 
 template <class Block>
@@ -110,6 +126,7 @@ constexpr QuantisedFormatLoops kLoopsOf = {Block::kElements,
                                            sizeof(Block),
                                            multiply_quantised<Block, float>,
                                            multiply_quantised<Block, Bfloat16>,
+                                           unpack<Block>,
                                            dequantise<Block, float>,
                                            dequantise<Block, Bfloat16>};
 

@@ -29,6 +29,8 @@ struct QuantisedFormatLoops {
   /// end.
   void (*multiply_f32)(const QuantisedProduct<float>&, int64_t begin, int64_t end);
   void (*multiply_bf16)(const QuantisedProduct<Bfloat16>&, int64_t begin, int64_t end);
+  /// The weights of so many whole blocks as these multiply with them.
+  void (*unpack)(const void* blocks, int64_t count, float* out);
   /// So many whole blocks, bit for bit as dequantize() (store/dequantize.h), and that rounded to nearest even.
   void (*dequantise_f32)(const void* blocks, int64_t count, float* out);
   void (*dequantise_bf16)(const void* blocks, int64_t count, Bfloat16* out);

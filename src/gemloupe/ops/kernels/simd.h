@@ -94,7 +94,7 @@ GEMLOUPE_INLINE Float add_products(Float sum, Bits a, Bits b) {
 #if defined(__AVX512BF16__)
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 #else
-  return fma(first_of(a), first_of(b), fma(second_of(a), second_of(b), sum));
+  return fma(second_of(a), second_of(b), fma(first_of(a), first_of(b), sum));
 #endif
 }
 
