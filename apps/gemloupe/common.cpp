@@ -21,7 +21,9 @@ void ModelOptions::add_to(CLI::App& command, bool runs) {
       ->required();
   if (runs) {
     command.add_option("--dtype", dtype_, "float32, bfloat16 or float16; left out: the checkpoint's own");
-    command.add_option("--attn", attn_, "sdpa (fused, the default) or eager (transformers' operations, bit for bit)");
+    command.add_option(
+        "--attn", attn_,
+        "eager (transformers' operations, bit for bit) or sdpa (the fast default, but Gemma 2 without its softcap)");
     command.add_option("--device", device_, "Where to run: cpu, cuda:0")->capture_default_str();
   }
   command.add_option("--revision", revision_, "Of a hub id: a branch, a tag or a commit");
@@ -43,6 +45,7 @@ Model ModelOptions::load(const Globals& globals) const {
   if (globals.threads) at::set_num_threads(globals.threads);
   Timed timed("the model was loaded");
   Model model = Model::load(model_, options());
+  for (const std::string& warning : model.plan().warnings) log(Level::Warning, warning);
   log(Level::Info, model_ + ": " + model.plan().class_name + ", " + std::to_string(model.plan().num_layers()) +
                        " layers, " + dtype_name(model.weights().dtype()) + ", " + model.attn_implementation() +
                        " attention, " + std::to_string(at::get_num_threads()) + " threads");

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 GetActivations: TypeAlias = "Callable[[StandardizedTransformer, int], torch.Tensor]"
 
 
+_TOKENS_OF_A_RUN = 32  # what a run costs beyond its tokens, in tokens
+_SORTED_TOGETHER = 64  # batches whose prompts are sorted by length
+
+
 def check_remote(remote: bool) -> None:
     """There is no server to run on. Raises BadOption for anything but False."""
     if remote:
@@ -88,7 +92,7 @@ def get_token_activations(
 ) -> torch.Tensor:
     """One token's activations in each prompt, at each of `layers`.
 
-    The run ends at the last layer that is asked for.
+    The run ends at the last layer that is asked for. Prompts of unlike lengths take several, unless `get_activations` or `tracer` is given.
 
     Args:
         prompts: as ``model.trace`` takes them; may be left out where `tracer` is given.
@@ -122,8 +126,14 @@ def get_token_activations(
 
     if tracer is not None:
         return collect(_mask_of_run(tracer) if prompt is None else mask_of(prompt))
-    with nn_model.trace(prompt):
-        return collect(mask_of(prompt)).cpu()
+    parts = few_paddings(prompt) if get_activations is None else [(list(range(len(prompt.ids))), prompt)]
+    if len(parts) > 1:
+        token_columns(mask_of(prompt), index)  # refused by the numbers that the caller knows
+    found = []
+    for _, part in parts:
+        with nn_model.trace(part):
+            found.append(collect(mask_of(part)).cpu())
+    return _in_order(found, [rows for rows, _ in parts])
 
 
 @torch.no_grad()
@@ -138,7 +148,7 @@ def collect_token_activations_batched(
     tqdm: Callable[..., Any] | None = None,
     use_session: bool = True,
 ) -> torch.Tensor:
-    """``get_token_activations`` of many prompts, `batch_size` in a run.
+    """``get_token_activations`` of many prompts, at most `batch_size` in a run, those of like lengths together.
 
     Args:
         tqdm: what shows progress, called with the iterable of batches; None shows none.
@@ -152,13 +162,55 @@ def collect_token_activations_batched(
     """
     check_remote(remote)
     prompts = [prompts] if isinstance(prompts, str) else prompts
-    starts: Any = batch_starts(len(prompts), batch_size)
-    if tqdm is not None:
-        starts = tqdm(starts)
-    parts = [
-        get_token_activations(nn_model, prompts[i : i + batch_size], layers, get_activations, idx=idx) for i in starts
-    ]
-    return torch.cat(parts, dim=1)
+    parts: Any = []
+    for start in batch_starts(len(prompts), _SORTED_TOGETHER * batch_size):
+        some = nn_model._prompt(prompts[start : start + _SORTED_TOGETHER * batch_size])
+        parts += [([start + row for row in rows], part) for rows, part in few_paddings(some, batch_size)]
+    runs = parts if tqdm is None else tqdm(parts)
+    found = [get_token_activations(nn_model, part, layers, get_activations, idx=idx) for _, part in runs]
+    return _in_order(found, [rows for rows, _ in parts])
+
+
+def few_paddings(prompt: _core.Prompt, most: int | None = None) -> list[tuple[list[int], _core.Prompt]]:
+    """A batch in parts of like lengths, longest first, each with its rows' numbers: short prompts are not padded to long ones.
+
+    Args:
+        most: rows that a part has at most.
+    """
+    lengths = _lengths(prompt)
+    rows = range(len(lengths))
+    parts: list[list[int]] = []
+    padding = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        waste = lengths[parts[-1][0]] - lengths[row] if parts else 0
+        if not parts or len(parts[-1]) == most or padding + waste > _TOKENS_OF_A_RUN:
+            parts.append([])
+            padding = waste = 0
+        parts[-1].append(row)
+        padding += waste
+    if len(parts) == 1:
+        return [(list(rows), prompt)]
+    return [(sorted(part), _of_rows(prompt, sorted(part), lengths[part[0]])) for part in parts]
+
+
+def _lengths(prompt: _core.Prompt) -> list[int]:
+    """Each row's tokens without the padding; of anything but padding on the left, the whole width."""
+    mask, width = mask_of(prompt) != 0, prompt.ids.shape[-1]
+    if prompt.ids.ndim != 2 or mask.shape != prompt.ids.shape or prompt.position_ids is not None:
+        return [width] * len(prompt.ids)  # whatever is wrong with it, a run says
+    counts, on_the_left = mask.sum(1), (mask.int().diff(dim=1) >= 0).all(1)
+    return torch.where(on_the_left & (counts > 0), counts, width).tolist()
+
+
+def _of_rows(prompt: _core.Prompt, rows: list[int], width: int) -> _core.Prompt:
+    positions = None if prompt.position_ids is None else prompt.position_ids[rows]
+    return _core.Prompt(prompt.ids[rows, -width:], mask_of(prompt)[rows, -width:], positions)
+
+
+def _in_order(found: list[torch.Tensor], rows: list[list[int]]) -> torch.Tensor:
+    """Parts [layers, rows, ...] as one, with the rows where they belong."""
+    order = torch.tensor([row for part in rows for row in part])
+    return torch.cat(found, dim=1)[:, order.argsort()]
 
 
 def batch_starts(count: int, batch_size: int) -> range:

@@ -43,7 +43,8 @@ class StandardizedTransformer(Accessors, Module):
         dtype: ``"float32"``, ``torch.bfloat16``, …; None is what config.json says, else the
             file's own, float32 where it is quantised.
         device: where weights and runs live, as libtorch names it.
-        attn_implementation: ``"eager"`` is the reference's operations, bit for bit; None or ``"sdpa"``, the default: fast kernels.
+        attn_implementation: None: fast kernels. ``"eager"``: the reference's operations, bit for bit. ``"sdpa"``: as None, but Gemma 2
+            without its cap of scores.
         revision: branch, tag or commit of a hub id.
         dispatch: False reads config.json alone, as `from_config` does: names, shapes and sizes, nothing that runs.
         task: ``"text-generation"`` or None.

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 import torch
 
+import gemloupe
 from cli import ROOT, call, executable, refused, run, run_json
 from conftest import token_ids
 from reference import checkpoints
@@ -221,6 +222,16 @@ def test_a_full_disk_is_an_error(folder):
         done = subprocess.run([executable(), "show", folder], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert "No space left" in done.stderr
+
+
+def test_what_a_load_option_makes_of_the_model_is_a_warning(zoo, folder):
+    done = call("generate", folder, "it", "-n", 1, "--dtype", "float16")
+    assert done.returncode == 0
+    assert re.fullmatch(r"gemloupe: warning: float16 ends at 65504.*\n", done.stderr), done.stderr
+    with pytest.warns(UserWarning, match="float16 ends at 65504"):
+        gemloupe.StandardizedTransformer(zoo.folder("mqa"), dtype=torch.float16)
+    done = call("generate", zoo.folder("gemma2"), "it", "-n", 1, "--attn", "sdpa")
+    assert re.fullmatch(r"gemloupe: warning: .*softcap.*\n", done.stderr), done.stderr
 
 
 def test_the_log_says_where_time_goes(folder):

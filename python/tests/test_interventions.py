@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import gemloupe
-from conftest import Checkpoint
+from conftest import Checkpoint, token_ids
+from gemloupe.activations import few_paddings
 from gemloupe.interventions import (
     TargetPrompt,
     TargetPromptBatch,
@@ -107,10 +108,30 @@ def test_activations_in_batches(model):
         model, TEXTS, 2, layers=[0, -1], tqdm=lambda batches: shown.extend(batches) or batches
     )
     close(found, get_token_activations(model, TEXTS, layers=[0, -1]), "batches")
-    assert shown == [0, 2]
+    assert [rows for rows, _ in shown] == [[0, 1], [2]]  # in whichever order, each with its like
     close(
         collect_token_activations_batched(model, TEXTS, 8, idx=0), get_token_activations(model, TEXTS, idx=0), "first"
     )
+
+
+def test_prompts_of_unlike_lengths_are_padded_to_their_like(model):
+    lengths = [2, 60, 3, 59, 1, 30]
+    rows = [token_ids(length, model.vocab_size, seed=length)[0] for length in lengths]
+    ids, mask = torch.zeros(6, 60, dtype=torch.long), torch.zeros(6, 60, dtype=torch.long)
+    for row, tokens in enumerate(rows):
+        ids[row, 60 - len(tokens) :], mask[row, 60 - len(tokens) :] = tokens, 1
+    batch = {"input_ids": ids, "attention_mask": mask}
+    parts = few_paddings(model._prompt(batch))
+    assert [(rows, part.ids.shape[1]) for rows, part in parts] == [([1, 3, 5], 60), ([0, 2, 4], 3)]
+    assert [rows for rows, _ in few_paddings(model._prompt(batch), 2)] == [[1, 3], [2, 5], [0, 4]]
+    for given in (batch, {"input_ids": ids.flip(1), "attention_mask": mask.flip(1)}):
+        alone = [
+            get_token_activations(model, row[real.bool()])
+            for row, real in zip(given["input_ids"], given["attention_mask"], strict=True)
+        ]
+        close(get_token_activations(model, given), torch.cat(alone, dim=1), "each row alone")
+    with pytest.raises(gemloupe.BadOption, match="prompt 4"):
+        get_token_activations(model, batch, idx=1)
 
 
 def test_next_token_probs(model, reference):

@@ -158,7 +158,7 @@ def test_a_quantised_model_computes_with_the_package_s_weights(zoo, written):
     assert 0 < (model(ids) - plain).abs().max() < 0.1 * plain.abs().max()
 
 
-@pytest.mark.parametrize("type", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("type", ["BF16", "f16", "f32"])
 def test_other_types(written, type):
     kind = Type[type.upper()]
     plain, found = stored(written("gemma", "f32")), stored(written("gemma", type))

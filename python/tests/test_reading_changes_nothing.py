@@ -30,7 +30,7 @@ def test_saving_every_port_under_eager(checkpoint):
     assert_equal_bits(logits_with(model, [*names, "logits"], ids), logits_of(model, ids), "logits")
 
 
-@pytest.mark.parametrize("length", [1, 7, 33])
+@pytest.mark.parametrize("length", [1, 7, 33, 1100])  # the last: rows in blocks
 def test_saving_every_value_under_the_default(checkpoint, length):
     model, ids = checkpoint.model(None), checkpoint.ids(length)
     assert_equal_bits(logits_with(model, model.value_names(), ids), logits_of(model, ids), "logits")

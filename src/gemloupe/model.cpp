@@ -33,7 +33,8 @@ RecipeOptions recipe_options(const LoadOptions& options) {
   recipe.attn_implementation = options.attn_implementation;
   if (recipe.attn_implementation != "" && recipe.attn_implementation != "eager" && recipe.attn_implementation != "sdpa")
     throw BadOption("attn_implementation '" + options.attn_implementation +
-                    "' is none of 'eager' (the reference's operations, bit for bit) and 'sdpa' (fused, the default).");
+                    "' is none of 'eager' (the reference's operations, bit for bit) and 'sdpa' (the fast default, but "
+                    "for Gemma 2's softcap).");
   const std::string& cap = options.final_logit_softcapping;
   recipe.softcap_choice = cap;
   if (cap == "default" || cap == "config" || cap == "none") return recipe;
@@ -192,6 +193,10 @@ Model Model::load(const std::string& path_or_id, const LoadOptions& options) {
   Plan plan = plan_of_checkpoint(*model.checkpoint_, options);
   at::ScalarType chosen = dtype ? *dtype : standard_dtype(*model.checkpoint_, plan);
   set_dtype(plan, chosen);
+  if (chosen == at::kHalf)
+    plan.warnings.push_back(
+        "float16 ends at 65504, and the residual streams of Gemma models grow beyond it: infinities and NaN may "
+        "follow. bfloat16 has the range of float32.");
   model.plan_ = std::make_shared<const Plan>(std::move(plan));
   model.weights_ = std::make_shared<const Weights>(
       Weights::bind(*model.plan_, *model.checkpoint_, chosen, device,

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <memory>
@@ -35,7 +36,7 @@ constexpr FileType kFileTypes[] = {
 const FileType& file_type(const std::string& name) {
   std::vector<std::string> names;
   for (const FileType& type : kFileTypes) {
-    if (name == type.name) return type;
+    if (::strcasecmp(name.c_str(), type.name) == 0) return type;
     names.emplace_back(type.name);
   }
   throw BadOption("the type '" + name + "' is none of " + quoted_list(names, " and ") + ".");

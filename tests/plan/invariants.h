@@ -98,6 +98,7 @@ class Invariants {
       Arity operator()(const op::Mix&) { return {2, 1, 0, 0}; }
       Arity operator()(const op::FusedAttention&) { return {4, 1, 0, 0}; }
       Arity operator()(const op::GatedUp&) { return {2, 1, 1, 1}; }
+      Arity operator()(const op::GatedMlp&) { return {1, 1, 3, 3}; }
       Arity operator()(const op::NormAdd&) { return {2, 1, 0, 1}; }
       Arity operator()(const op::GeluTanh&) { return {1, 1, 0, 0}; }
       Arity operator()(const op::Multiply&) { return {any, 1, 0, 1}; }
@@ -156,14 +157,16 @@ class Invariants {
     return false;
   }
 
-  /// A fusion reads what its steps read from outside, writes what they write for the outside, and nothing else.
+  /// None overlaps another, but may lie inside it. A fusion reads what its steps read from outside, writes what they
+  /// write for the outside, and nothing else.
   void fusions() {
-    Position after = 0;
+    Position first = -1, after = 0;
     for (const Fusion& fusion : plan_.fusions) {
       const std::string name = "the fusion at " + number(fusion.first);
-      if (fusion.first < after || fusion.end <= fusion.first || fusion.end > steps())
+      const bool is_nested = fusion.first > first && fusion.end <= after;
+      if ((fusion.first < after && !is_nested) || fusion.end <= fusion.first || fusion.end > steps())
         return need(false, name + " overlaps another or lies outside the plan");
-      after = fusion.end;
+      if (!is_nested) first = fusion.first, after = fusion.end;
       std::set<Slot> made, read, given, handed_on;
       for (Position at = fusion.first; at < fusion.end; ++at) {
         for (const Operand& input : step(at).inputs)

@@ -97,6 +97,7 @@ std::string op_name(const Op& op) {
     std::string operator()(const op::Mix&) const { return "the mix of values"; }
     std::string operator()(const op::FusedAttention&) const { return "attention"; }
     std::string operator()(const op::GatedUp&) const { return "the up projection with the gate"; }
+    std::string operator()(const op::GatedMlp&) const { return "the MLP"; }
     std::string operator()(const op::NormAdd&) const { return "a norm and an addition"; }
     std::string operator()(const op::GeluTanh&) const { return "the activation"; }
     std::string operator()(const op::Multiply&) const { return "the gated product"; }

@@ -19,6 +19,7 @@ class Finder {
 
   std::optional<Fusion> at(Position first) const {
     if (auto found = norm_add(first)) return found;
+    if (auto found = gated_mlp(first)) return found;
     return gated_up(first);
   }
 
@@ -56,6 +57,22 @@ class Finder {
     if (!is(product->inputs[0], *gelu) || !is(product->inputs[1], *up)) return std::nullopt;
     if (!stays_inside(*gelu, first + 3) || !stays_inside(*up, first + 3)) return std::nullopt;
     return Fusion{first, first + 3, op::GatedUp{}, {gelu->inputs[0], up->inputs[0]}, up->weights, product->outputs};
+  }
+
+  /// Around the one before: taken where nothing of it is asked for.
+  std::optional<Fusion> gated_mlp(Position first) const {
+    const Step *gate = step<op::Linear>(first), *down = step<op::Linear>(first + 4);
+    const std::optional<Fusion> neurons = gated_up(first + 1);
+    if (!gate || !neurons || !down || gate->weights.size() != 1 || down->weights.size() != 1) return std::nullopt;
+    const Step& product = *step<op::Multiply>(first + 3);
+    const Operand &x = gate->inputs[0], &same = neurons->inputs[1];
+    if (!is(neurons->inputs[0], *gate) || !is(down->inputs[0], product)) return std::nullopt;
+    if (x.slot != same.slot || x.view.kind != View::Kind::Same || same.view.kind != View::Kind::Same)
+      return std::nullopt;
+    if (!stays_inside(*gate, first + 5) || !stays_inside(product, first + 5)) return std::nullopt;
+    return Fusion{
+        first,        first + 5, op::GatedMlp{}, {x}, {gate->weights[0], neurons->weights[0], down->weights[0]},
+        down->outputs};
   }
 
   const Plan& plan_;

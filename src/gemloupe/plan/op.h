@@ -58,6 +58,8 @@ struct FusedAttention {
 };
 /// gate, x; up -> neurons: GeluTanh of the gate, Linear of x, and their product.
 struct GatedUp {};
+/// x; gate, up, down -> all of it: Linear, GatedUp, Linear.
+struct GatedMlp {};
 /// x, residual[; weight] -> residual + RmsNorm of x.
 struct NormAdd {
   double eps;
@@ -83,11 +85,11 @@ struct Softcap {
 struct LastProbabilities {};  ///< logits -> softmax of the last row, float32
 }  // namespace op
 
-using Op =
-    std::variant<op::Replace, op::IsId, op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate,
-                 op::Extend, op::Borrow, op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GatedUp, op::NormAdd,
-                 op::GeluTanh, op::Multiply, op::Scale, op::Add, op::Split, op::RouterProbabilities, op::Route,
-                 op::ExpertsGateUp, op::ExpertsDown, op::SumSlots, op::Softcap, op::LastProbabilities>;
+using Op = std::variant<op::Replace, op::IsId, op::Embed, op::Rotary, op::Mask, op::RmsNorm, op::Linear, op::Rotate,
+                        op::Extend, op::Borrow, op::Scores, op::Softmax, op::Mix, op::FusedAttention, op::GatedUp,
+                        op::GatedMlp, op::NormAdd, op::GeluTanh, op::Multiply, op::Scale, op::Add, op::Split,
+                        op::RouterProbabilities, op::Route, op::ExpertsGateUp, op::ExpertsDown, op::SumSlots,
+                        op::Softcap, op::LastProbabilities>;
 
 /// How a tensor is looked at without copying it.
 struct View {

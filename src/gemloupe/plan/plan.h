@@ -140,7 +140,7 @@ struct Plan {
   std::optional<Vision> vision;
 
   std::vector<Step> steps;
-  std::vector<Fusion> fusions;  ///< by `first`
+  std::vector<Fusion> fusions;  ///< by `first`; one may lie inside another
   std::vector<WeightSlot> weights;
   std::vector<Module> modules;  ///< [0] is the root
   std::vector<Row> rows;
